@@ -93,7 +93,8 @@ def steps(noise: GridGaussian, blocks: range, device: str) -> IntArray:
     """Return the noise of whole blocks around 0, in steps, made where the engine makes it on this device."""
     drawn = device_copies(noise, torch.device(device), "philox")
     if drawn is None:
-        return np.concatenate([noise.noise(words(FIRST.at(b), NOISE_BLOCK, VALUES)) for b in blocks]).astype(np.int64)
+        reached = [noise.reached(words(FIRST.at(b), NOISE_BLOCK, VALUES)) for b in blocks]
+        return np.concatenate(reached).astype(np.int64) - noise.reach
     drawn.load(np.zeros((1, VALUES), dtype=np.float32))
     out = torch.empty((NOISE_BLOCK * len(blocks), VALUES), device=device)
     part = Batch.of(Request(0, blocks.start * NOISE_BLOCK, blocks.stop * NOISE_BLOCK))
@@ -122,7 +123,7 @@ def check_draws(noise: GridGaussian, options: argparse.Namespace) -> None:
     blocks = range(-(-options.equal // each))
     different = total = 0
     for some in (blocks[a : a + 8] for a in range(0, len(blocks), 8)):
-        host = np.concatenate([noise.noise(words(FIRST.at(b), NOISE_BLOCK, VALUES)) for b in some])
+        host = np.concatenate([noise.reached(words(FIRST.at(b), NOISE_BLOCK, VALUES)) for b in some]) - noise.reach
         different += int((steps(noise, some, options.device) != host).sum())
         total += host.size
     on_host = device_copies(noise, torch.device(options.device), "philox") is None

@@ -135,8 +135,8 @@ def test_misses_are_at_most_alpha(at: int) -> None:
 class OffByOne(GridGaussian):
     """The planted bug: noise that counts one threshold too many, half of sigma here."""
 
-    def noise(self, words: Any) -> Any:
-        return super().noise(words) + np.int32(1)
+    def reached(self, words: Any) -> Any:
+        return np.minimum(super().reached(words) + np.int32(1), 2 * self.reach)
 
 
 def test_a_threshold_off_by_one_is_found() -> None:

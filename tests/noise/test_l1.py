@@ -11,7 +11,7 @@ import pytest
 from buckler.errors import InvalidInput
 from buckler.evaluate.noise_audit import covers, distribution
 from buckler.noise import BaseNoise, DerandomizedSplitting, Splitting, Uniform, named
-from buckler.noise.grid import values_of, whole_steps
+from buckler.noise.grid import values_of
 from buckler.noise.splitting import MOST_OFFSETS, offsets_of, split_values
 from buckler.noise.words import float_below
 from buckler.types import MarginKind
@@ -202,7 +202,7 @@ def test_noisy_copies_are_made_from_words_row_by_row(noise: Any) -> None:
 def test_all_bytes_are_on_the_grid_and_others_are_refused() -> None:
     pixels = np.arange(256)
     for x in ((pixels / 255.0).astype(np.float32), pixels.astype(np.float32) / np.float32(255)):
-        assert whole_steps(x, STEP, 255).tolist() == pixels.tolist()
+        assert Splitting(1.0).indices(x).tolist() == pixels.tolist()
     for x, noise in (
         (np.array([0.5]), Uniform(0.5)),
         (np.array([np.nextafter(np.float32(0.2), np.float32(1))]), Splitting(1.0)),

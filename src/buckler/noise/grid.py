@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import factorial, floor, isqrt, prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -124,14 +124,11 @@ MOST_SIGMA_STEPS = 1 << 19
 LEVELS = 255
 """Steps from 0 to 1 of an 8-bit image."""
 
-USUAL = tuple(Fraction(1, levels) for levels in (255, 65535, 16, 256))
-"""Grids that the error message tries for an input off the grid of the noise."""
-
 TOP_BITS = 16
-"""Highest bits of a word that index the guide, a table of the noise that they imply."""
+"""Highest bits of a word that index the guide, a table of the thresholds that they imply are reached."""
 
-DOUBTFUL = np.iinfo(np.int32).min
-"""Entry of the guide where these bits do not determine the noise."""
+DOUBTFUL = -1
+"""Entry of the guide where these bits do not decide which thresholds are reached."""
 
 VALUES_AT_A_TIME = 1 << 16
 """Values made at a time, so that intermediate arrays stay in the cache. Heuristic: affects speed alone."""
@@ -164,12 +161,64 @@ class GridNoise(BaseNoise):
         return values_of(np.asarray(steps, dtype=np.int64), self.grid)
 
     def indices(self, x: AnyArray) -> IntArray:
-        """Return inputs in whole steps; a value off the grid or out of range raises InvalidInput."""
-        return whole_steps(x, self.grid, self.most)
+        """Return inputs in whole steps; a value off the grid or out of range raises InvalidInput.
+
+        A value is on the grid if it is the float32 of a whole number of steps, as in 8-bit images divided by 255.
+        """
+        x = np.asarray(x, dtype=np.float32)
+        found = np.rint(x.astype(np.float64) / float(self.grid))
+        off = ~(np.abs(found) <= FARTHEST)
+        at = np.where(off, 0.0, found).astype(np.int64)
+        off |= self.values(at) != x
+        if off.any():
+            value = float(x[off][0])
+            nearest = float(values_of(np.rint(value / float(self.grid)), self.grid))
+            raise InvalidInput(
+                f"an input must lie on the grid of its noise, step {self.grid}; got {show(value)}, whose nearest point "
+                f"is {nearest:.9g}. A rounded input is another input, with another certificate"
+            )
+        if self.most is not None and at.size and not 0 <= at.min() <= at.max() <= self.most:
+            raise InvalidInput(
+                f"an input must lie within 0 to {self.most} steps of {self.grid} for this noise; "
+                f"got {at.min()} to {at.max()}"
+            )
+        return at
 
     def check_input(self, x: AnyArray) -> None:
         """Raise InvalidInput for an input off the grid or out of range."""
         self.indices(x)
+
+    def table(self, x: AnyArray) -> tuple[Float32Array, IntArray]:
+        """Return a table of float32, and for each value of ``x`` the place at which its copy with the number 0 is.
+
+        The copy with another number is so many places further on.
+        """
+        raise NotImplementedError
+
+    def moved(self, x: AnyArray, reach: int) -> tuple[Float32Array, IntArray]:
+        """Return the table for numbers that move a value by ``number - reach`` steps."""
+        at = self.indices(x)
+        low, high = int(at.min()) - reach, int(at.max()) + reach
+        return _values_from(low, high, self.grid), at - reach - low
+
+    def copies(
+        self,
+        x: AnyArray,
+        drawn: Words | IntArray,
+        numbers: Callable[[Any], AnyArray],
+        mode: Literal["raise", "clip"] = "raise",
+    ) -> Float32Array:
+        """Return a copy of ``x`` for each row of ``drawn``, of which ``numbers`` makes a number for each value.
+
+        A place beyond the ends of the table is an error (``raise``), or is that end (``clip``).
+        """
+        table, at = self.table(x)
+        out = np.empty((len(drawn), *x.shape), dtype=np.float32)
+        rows = 1 + VALUES_AT_A_TIME // (1 + x.size)
+        for first in range(0, len(drawn), rows):
+            places = numbers(drawn[first : first + rows]) + at.ravel()
+            out[first : first + rows] = table.take(places, mode=mode).reshape(len(places), *x.shape)
+        return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,50 +297,23 @@ class GridGaussian(GridNoise):
         """Return the number of random words of a copy: one for each value."""
         return prod(shape)
 
-    def noise(self, words: Words) -> Steps:
-        """Return the noise of each word in steps: the number of thresholds it reaches, less half of all."""
+    def reached(self, words: Words) -> Steps:
+        """Return how many thresholds each word reaches: its noise in steps, plus ``reach``."""
         cells = (words.first >> np.uint64(64 - TOP_BITS)).view(np.int64)
-        steps: Steps = _guide(Fraction(self.sigma), self.grid).take(cells)
-        where = np.flatnonzero(steps == DOUBTFUL)
-        steps.ravel()[where] = words.reached(*self.thresholds, where) - self.reach
-        return steps
+        found: Steps = _guide(Fraction(self.sigma), self.grid).take(cells)
+        where = np.flatnonzero(found == DOUBTFUL)
+        found.ravel()[where] = words.reached(*self.thresholds, where)
+        return found
+
+    def table(self, x: AnyArray) -> tuple[Float32Array, IntArray]:
+        """Return a table of float32, and the places in it of copies that reach no threshold."""
+        if self.clip is None:
+            return self.moved(x, self.reach)
+        return _values_from(0, self.clip, self.grid), self.indices(x) - self.reach
 
     def noisy(self, x: Float32Array, words: Words) -> Float32Array:
         """Return noisy copies ``[rows, *shape]`` of one input, one for each row of words."""
-        at = self.indices(x).ravel()
-        first, table = table_around(at, self.reach, self.grid)
-        start = (at - first).astype(np.int32)
-
-        def places(some: Words) -> Steps:
-            total = self.noise(some)
-            total += start
-            return total if self.clip is None else np.clip(total, -first, self.clip - first, out=total)
-
-        return looked_up(table, places, words, x.shape)
-
-
-def whole_steps(x: AnyArray, step: Fraction, most: int | None = None) -> IntArray:
-    """Return inputs in whole steps; values off the grid, or outside of 0 to ``most`` steps, raise InvalidInput.
-
-    A value is on the grid if it is the float32 of a whole number of steps, as in 8-bit images divided by 255.
-    """
-    x = np.asarray(x, dtype=np.float32)
-    found = np.rint(x.astype(np.float64) / float(step))
-    off = ~(np.abs(found) <= FARTHEST)
-    at = np.where(off, 0.0, found).astype(np.int64)
-    off |= values_of(at, step) != x
-    if off.any():
-        value = float(x[off][0])
-        nearest = float(values_of(np.rint(value / float(step)), step))
-        raise InvalidInput(
-            f"an input must lie on the grid of its noise, step {step}; got {show(value)}, whose nearest point is "
-            f"{nearest:.9g}{_another(x)}. A rounded input is another input, with another certificate"
-        )
-    if most is not None and at.size and not 0 <= at.min() <= at.max() <= most:
-        raise InvalidInput(
-            f"an input must lie within 0 to {most} steps of {step} for this noise; got {at.min()} to {at.max()}"
-        )
-    return at
+        return self.copies(x, words, self.reached, "raise" if self.clip is None else "clip")
 
 
 def values_of(indices: AnyArray, step: Fraction) -> Float32Array:
@@ -299,45 +321,18 @@ def values_of(indices: AnyArray, step: Fraction) -> Float32Array:
     return np.asarray((indices * float(step.numerator) / float(step.denominator)), dtype=np.float64).astype(np.float32)
 
 
-def _another(x: Float32Array) -> str:
-    """Return an error message's end that names a usual grid on which the whole input lies; empty if none."""
-    for step in USUAL:
-        at = np.rint(np.asarray(x, dtype=np.float64) / float(step))
-        if np.array_equal(values_of(at, step), x):
-            return f"; all of the input lies on the grid of step {step}"
-    return ""
-
-
-def looked_up(
-    table: Float32Array, places: Callable[[Any], AnyArray], drawn: Words | IntArray, shape: tuple[int, ...]
-) -> Float32Array:
-    """Return ``table[places(drawn)]``: a copy of this shape for each row of words or numbers."""
-    out = np.empty((len(drawn), *shape), dtype=np.float32)
-    rows = 1 + VALUES_AT_A_TIME // (1 + prod(shape))
-    for first in range(0, len(drawn), rows):
-        some = drawn[first : first + rows]
-        out[first : first + rows] = table.take(places(some)).reshape(len(some), *shape)
-    return out
-
-
 @lru_cache(maxsize=8)
 def _guide(sigma: Fraction, step: Fraction) -> Steps:
-    """Return the noise of words by their highest bits; ``DOUBTFUL`` where words of these bits reach a threshold."""
+    """Return the thresholds that words reach by their highest bits, ``DOUBTFUL`` where these do not decide."""
     edges, _ = thresholds(sigma, step)
     first = np.arange(1 << TOP_BITS, dtype=np.uint64) << np.uint64(64 - TOP_BITS)
     last = first | np.uint64((1 << (64 - TOP_BITS)) - 1)
     reached = np.searchsorted(edges, first)
     certain = np.searchsorted(edges, last, side="right") == reached
-    return np.where(certain, reached - len(edges) // 2, DOUBTFUL).astype(np.int32)
+    return np.where(certain, reached, DOUBTFUL).astype(np.int32)
 
 
-def table_around(at: IntArray, reach: int, step: Fraction) -> tuple[int, Float32Array]:
-    """Return (first, table): ``table[k - first]`` is the float32 of k steps, for k within ``reach`` of ``at``."""
-    low, high = int(at.min()) - reach, int(at.max()) + reach
-    return _table(step, low // 256, high // 256 + 1)
-
-
-@lru_cache(maxsize=32)
-def _table(step: Fraction, low: int, high: int) -> tuple[int, Float32Array]:
-    """Return ``256 low`` and the table of float32 for whole numbers from there to ``256 high``."""
-    return 256 * low, values_of(np.arange(256 * low, 256 * high + 1), step)
+@lru_cache(maxsize=8)
+def _values_from(low: int, high: int, step: Fraction) -> Float32Array:
+    """Return the float32 of ``low, ..., high`` steps."""
+    return values_of(np.arange(low, high + 1), step)

@@ -11,7 +11,7 @@ ICML 2021). A change of one value by one step changes the copy for one offset of
 the difference of the votes (T29).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -21,7 +21,7 @@ from typing import ClassVar
 import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, check_whole, show
-from buckler.noise.grid import LEVELS, looked_up
+from buckler.noise.grid import LEVELS
 from buckler.noise.uniform import L1Noise
 from buckler.noise.words import Words, float_above
 from buckler.types import AnyArray, DrawKind, Float32Array, IntArray, MarginKind
@@ -103,11 +103,14 @@ class Splitting(L1Noise):
         """Return the noise in words."""
         return f"splitting noise with lambda {self.lam:g}"
 
-    def seen(self, x: AnyArray) -> tuple[Float32Array, Callable[[AnyArray], AnyArray]]:
-        """Return the table of ``split_values``, and a function from offsets to places in it of the copies of ``x``."""
-        table = seen_table(self.count)
-        at = self.indices(x).ravel() * table.shape[1]
-        return table.ravel(), lambda numbers: np.minimum(numbers, table.shape[1] - 1) + at
+    @property
+    def last(self) -> int:
+        """The offset from which on all offsets give the same copy."""
+        return min(self.count, LEVELS + 1) - 1
+
+    def table(self, x: AnyArray) -> tuple[Float32Array, IntArray]:
+        """Return the table of ``split_values``, and the places in it of the copies of ``x`` with the offset 0."""
+        return seen_table(self.count).ravel(), self.indices(x) * (self.last + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +173,8 @@ class DerandomizedSplitting(Splitting):
 
     def numbered(self, x: AnyArray, numbers: IntArray) -> Float32Array:
         """Return the copies ``[len(numbers), *shape]`` of ``x`` whose numbers, 0 to N - 1, are given."""
-        (table, places), start = self.seen(x), self.start(x.size)
-        return looked_up(table, lambda some: places((start + some) % self.total), numbers[:, None], x.shape)
+        start = self.start(x.size)
+        return self.copies(x, numbers[:, None], lambda some: self.shown((start + some) % self.total))
 
     def every(self, x: AnyArray) -> Iterator[tuple[Fraction, Float32Array]]:
         """Yield every copy of an input with its probability."""

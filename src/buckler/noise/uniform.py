@@ -6,7 +6,7 @@ k``; ``lam = (k + 1/2) h``. If the input moves by delta, the distribution of the
 added and each has one float32, so certificates hold for the computed floats.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
@@ -16,9 +16,9 @@ from typing import ClassVar
 import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, show
-from buckler.noise.grid import LEVELS, GridNoise, looked_up, table_around, values_of
+from buckler.noise.grid import LEVELS, GridNoise, values_of
 from buckler.noise.words import Words, float_above, float_below
-from buckler.types import AnyArray, Float32Array, MarginKind
+from buckler.types import AnyArray, Float32Array, IntArray, MarginKind
 
 MOST_LAMBDA_STEPS = 2**22
 """Largest lambda in steps: sums with the steps of an input stay below 2^24."""
@@ -64,17 +64,20 @@ class L1Noise(GridNoise):
 
     def noisy(self, x: AnyArray, words: Words) -> Float32Array:
         """Return a noisy copy of ``x`` for each row of words."""
-        table, places = self.seen(x)
-        return looked_up(table, lambda some: places(some.below(self.count)), words, x.shape)
+        return self.copies(x, words, lambda some: self.shown(some.below(self.count)))
 
     def copy(self, x: AnyArray, numbers: AnyArray) -> Float32Array:
         """Return a noisy copy of ``x`` for each row of whole numbers from 0 to ``count - 1``."""
-        table, places = self.seen(x)
-        return table.take(places(numbers)).reshape(len(numbers), *x.shape)
+        return self.copies(x, numbers, self.shown)
 
-    def seen(self, x: AnyArray) -> tuple[Float32Array, Callable[[AnyArray], AnyArray]]:
-        """Return a table of float32, and a function from drawn numbers to the places of the copies of ``x`` in it."""
-        raise NotImplementedError
+    @property
+    def last(self) -> int:
+        """The number from which on all numbers give the same copy."""
+        return self.count - 1
+
+    def shown(self, numbers: IntArray) -> IntArray:
+        """Return numbers that give the same copies and are at most ``last``."""
+        return np.minimum(numbers, self.last) if self.last < self.count - 1 else numbers
 
     def every(self, x: AnyArray) -> Iterator[tuple[Fraction, Float32Array]]:
         """Yield every noisy copy of a small input with its probability."""
@@ -125,8 +128,6 @@ class Uniform(L1Noise):
         """Return the noise in words."""
         return f"uniform noise with lambda {self.lam:g} on a grid of {self.grid}"
 
-    def seen(self, x: AnyArray) -> tuple[Float32Array, Callable[[AnyArray], AnyArray]]:
-        """Return a table of float32, and the places in it of ``x`` moved by ``number - k`` steps."""
-        at, reach = self.indices(x).ravel(), self.count // 2
-        first, table = table_around(at, reach, self.grid)
-        return table, lambda numbers: numbers + (at - reach - first)
+    def table(self, x: AnyArray) -> tuple[Float32Array, IntArray]:
+        """Return a table of float32, and the places in it of ``x`` moved by ``-k`` steps."""
+        return self.moved(x, self.count // 2)

@@ -24,8 +24,6 @@ from torch import Tensor
 
 from buckler.errors import BucklerError
 from buckler.noise import Ablation, DerandomizedSplitting, GridGaussian, Splitting, Uniform
-from buckler.noise.grid import values_of
-from buckler.noise.splitting import seen_table
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.cpu import Backend, KeptScores, NoisyCopies, check_shape
 from buckler.sampling.fusion import AVAILABLE
@@ -152,22 +150,17 @@ class GridForm:
 
     def __init__(self, noise: GridGaussian, device: str) -> None:
         edges, low = noise.thresholds
-        self._noise, self._device, self._half = noise, device, noise.reach
+        self._noise, self._device = noise, device
         cells = np.arange(1 << GUIDE_BITS, dtype=np.uint64) << np.uint64(64 - GUIDE_BITS)
         guide = np.append(np.searchsorted(edges, cells), len(edges)).astype(np.int32)
         tables = edges.view(np.int64), low.view(np.int64), guide
         self._edges, self._low, self._guide = (torch.from_numpy(table).to(device) for table in tables)
 
     def load(self, x: Float32Array) -> None:
-        """Send the inputs in whole steps, and a table of float32 that covers them and the noise."""
-        at = self._noise.indices(x).reshape(len(x), -1)
-        low, high = (int(at.min()), int(at.max())) if self._noise.clip is None else (0, self._noise.clip)
-        reach = self._half if self._noise.clip is None else 0
-        first = low - reach
-        table = values_of(np.arange(first, high + reach + 1), self._noise.grid)
+        """Send the noise's table of float32, and the places of the inputs in it."""
+        table, at = self._noise.table(x)
         self._table = torch.from_numpy(table).to(self._device)
-        # The kernel adds the number of thresholds reached, which is the noise plus half of all thresholds.
-        self._at = torch.from_numpy((at - self._half - first).astype(np.int32)).to(self._device)
+        self._at = torch.from_numpy(at.reshape(len(x), -1).astype(np.int32)).to(self._device)
 
     def write(self, out: Tensor, inputs: Tensor, rows: RowWords) -> None:
         """Write the noisy copies, one for each row."""
@@ -187,17 +180,10 @@ class TableForm:
         self._noise, self._device = noise, device
 
     def load(self, x: Float32Array) -> None:
-        """Send the places of the inputs in a table of float32 that covers them and the noise, and the table."""
-        noise, at = self._noise, self._noise.indices(x)
-        if isinstance(noise, Uniform):  # moves by whole steps
-            low, reach, self._last = int(at.min()), noise.count // 2, noise.count - 1
-            table, at = values_of(np.arange(low - reach, int(at.max()) + reach + 1), noise.grid), at - low
-        else:  # shows the middle of the part of the range that holds a value; beyond the last offset they are the same
-            seen = seen_table(noise.count)
-            self._last = seen.shape[1] - 1
-            table, at = seen.reshape(-1), at * seen.shape[1]
-        if isinstance(noise, DerandomizedSplitting):
-            self._start = torch.from_numpy(noise.start(x[0].size).astype(np.int32)).to(self._device)
+        """Send the noise's table of float32, and the places of the inputs in it."""
+        table, at = self._noise.table(x)
+        if isinstance(self._noise, DerandomizedSplitting):
+            self._start = torch.from_numpy(self._noise.start(x[0].size).astype(np.int32)).to(self._device)
         self._table = torch.from_numpy(table).to(self._device)
         self._at = torch.from_numpy(at.reshape(len(x), -1).astype(np.int32)).to(self._device)
 
@@ -207,7 +193,7 @@ class TableForm:
             drawn = (self._start + rows.int()).remainder_(self._noise.count)
         else:
             drawn = rows.below(self._noise.count)
-        places = drawn.clamp_(max=self._last).add_(self._at[inputs])
+        places = drawn.clamp_(max=self._noise.last).add_(self._at[inputs])
         out.copy_(self._table.index_select(0, places.view(-1)).view(out.shape))
 
 

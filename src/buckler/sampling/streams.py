@@ -245,9 +245,9 @@ class Batch:
 
     def pieces(self) -> Iterator[tuple[slice, int, int, int]]:
         """Yield rows that follow one another in one block of noise: their slice, input, block and first row in it."""
-        begins = (np.diff(self.inputs, prepend=-1) != 0) | (np.diff(self.draws, prepend=0) != 1)
-        starts = np.flatnonzero(begins | (self.draws % NOISE_BLOCK == 0)).tolist()
-        for first, last in pairwise([*starts, len(self)]):
+        follows = (self.inputs[1:] == self.inputs[:-1]) & (self.draws[1:] == self.draws[:-1] + 1)
+        starts = np.flatnonzero(~follows | (self.draws[1:] % NOISE_BLOCK == 0)) + 1
+        for first, last in pairwise([0, *starts.tolist(), len(self)]):
             block, low = divmod(int(self.draws[first]), NOISE_BLOCK)
             yield slice(first, last), int(self.inputs[first]), block, low
 
