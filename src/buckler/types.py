@@ -39,7 +39,7 @@ DrawKind = Literal["gaussian", "words", "numbers"]
 
 
 class Noise(Protocol):
-    """A noise: how copies are drawn, and the radius that a margin certifies (see the room ``noise``)."""
+    """What certificates and limits ask of a noise; ``noise.BaseNoise`` also draws copies."""
 
     @property
     def name(self) -> str:
@@ -84,7 +84,7 @@ class Noise(Protocol):
 
     @property
     def draws(self) -> DrawKind:
-        """How ``sampling`` draws: normals times ``spread``, ``noisy`` from random words, or ``numbered`` copies."""
+        """How copies are drawn: from normal numbers, from random words, or by their numbers."""
 
     @property
     def idealised(self) -> str | None:
@@ -93,21 +93,3 @@ class Noise(Protocol):
     @property
     def total(self) -> int | None:
         """The number of copies if they are enumerated; None if they are drawn."""
-
-    def check_input(self, x: Float32Array) -> None:
-        """Raise InvalidInput for an input that the noise cannot be added to."""
-
-
-class NormalNoise(Noise, Protocol):
-    """A noise that is drawn as unit normal numbers times ``spread``."""
-
-    @property
-    def spread(self) -> Float32Array:
-        """The factor of unit normal numbers: one, or an array that broadcasts to an input."""
-
-
-class NumberedNoise(Noise, Protocol):
-    """A noise whose copies are enumerated, numbered from 0 to ``total - 1``."""
-
-    def numbered(self, x: Float32Array, numbers: IntArray) -> Float32Array:
-        """Return the copies ``[len(numbers), *shape]`` of one input that have these numbers."""

@@ -14,12 +14,12 @@ from buckler.certify.votes import votes_of
 from buckler.cli import options
 from buckler.cli.options import argument, option
 from buckler.cli.terminal import FAILED, say
-from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole
+from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole, show
 from buckler.evaluate.audit import Audit, CountsBound, audit_discrete, outcomes
 from buckler.evaluate.noise_audit import audit_noise
 from buckler.evaluate.population import plan_population
 from buckler.evaluate.power import Power, compare_power, default_truths
-from buckler.noise import NOISES, named, noise_from_spec, parse
+from buckler.noise import NOISES, BaseNoise, named, noise_from_spec, parse
 from buckler.paper.estimators import METHODS
 from buckler.progress import bar
 from buckler.report.tables import TextTable
@@ -227,8 +227,8 @@ def audit_command(
         raise typer.Exit(FAILED)
 
 
-def _noise_named(text: str) -> Any:
-    """Return a noise that lists its copies (``every``, ``points``): ours, ``NAME:key=value,...``, or a user's own.
+def _noise_named(text: str) -> BaseNoise:
+    """Return a noise: ours, ``NAME:key=value,...``, or a user's own.
 
     ``package.module:NOISE`` is a class or a function that makes the noise without arguments.
     """
@@ -238,8 +238,8 @@ def _noise_named(text: str) -> Any:
         make = find_function(text, "noise")
         with errors_in_one_line(f"noise {text} cannot be made"):
             noise = make()
-    if not hasattr(noise, "every") or not hasattr(noise, "points"):
-        raise InvalidInput(f"noise {text} must list its copies to be audited: every(x) and points(); it does not")
+    if not isinstance(noise, BaseNoise):
+        raise InvalidInput(f"noise {text} must be a buckler.noise.BaseNoise; got {show(noise)}")
     return noise
 
 

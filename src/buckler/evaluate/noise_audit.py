@@ -8,18 +8,18 @@ which it ties at y is a fraction, computed exactly: no radius of a margin up to 
 gives nothing away covers y from there on.
 """
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor, inf, nextafter, prod
-from typing import Any, Protocol, cast
+from typing import Any
 
 import numpy as np
 from scipy.special import bdtr, bdtrc
 
 from buckler.errors import InvalidInput, show
-from buckler.noise.words import WordNoise, Words
-from buckler.types import AnyArray, NumberedNoise
+from buckler.noise import BaseNoise
+from buckler.noise.words import Words
+from buckler.types import AnyArray
 
 Distribution = dict[bytes, Fraction]
 
@@ -31,16 +31,6 @@ SUSPICIOUS = 1e-9
 
 MOST_COPIES = 20_000
 """Copies of one point that are still listed."""
-
-
-class ListedNoise(WordNoise, Protocol):
-    """A noise all of whose copies of a small input can be listed."""
-
-    def every(self, x: Any) -> Iterable[tuple[Fraction, Any]]:
-        """Yield every copy of an input with its probability."""
-
-    def points(self) -> Sequence[Any]:
-        """Return small inputs, of some thousand copies at most; the audit compares the first with each other one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +53,7 @@ class NoiseAudit:
         return f"passed: {self.noise}: {self.pairs} pairs of inputs, the radius attained at {self.attained}"
 
 
-def distribution(noise: ListedNoise, x: Any) -> Distribution:
+def distribution(noise: BaseNoise, x: Any) -> Distribution:
     """Return the probability of every copy of an input."""
     found: Distribution = {}
     for weight, copy in noise.every(np.asarray(x, dtype=np.float32)):
@@ -105,7 +95,7 @@ DISTANCE_SLACK = Fraction(1, 10**6)
 """Relative tolerance of distances: float32 points of a grid are off by up to this, and a closed ball may end at one."""
 
 
-def covers(noise: ListedNoise, margin: float, away: Fraction) -> bool:
+def covers(noise: BaseNoise, margin: float, away: Fraction) -> bool:
     """Return whether the radius of a margin covers a distance, clearly: by more than points of a float32 grid are off.
 
     At the distance itself a closed ball covers and an open one does not.
@@ -117,7 +107,7 @@ def covers(noise: ListedNoise, margin: float, away: Fraction) -> bool:
     )
 
 
-def audit_noise(noise: ListedNoise) -> NoiseAudit:
+def audit_noise(noise: BaseNoise) -> NoiseAudit:
     """Return what is found about a noise's radius from the probability margin, and about its drawing.
 
     **Guarantee.** If it fails, the inputs that are named show it. If it passes, no classifier contradicts the radius at
@@ -149,9 +139,9 @@ def _at_most(value: Fraction) -> float:
     return near if Fraction(near) <= value else nextafter(near, -inf)
 
 
-def _just_above(noise: ListedNoise, tie: Fraction) -> float:
+def _just_above(noise: BaseNoise, tie: Fraction) -> float:
     """Return the next margin that the noise can show, or one above a tie by more than ``DISTANCE_SLACK``."""
-    total = getattr(noise, "total", None)
+    total = noise.total
     return float(tie * (1 + 4 * DISTANCE_SLACK)) if total is None else float(Fraction(floor(tie * total) + 1, total))
 
 
@@ -160,12 +150,12 @@ def _of_listing(here: Distribution) -> str | None:
     return None if total == 1 and min(here.values()) > 0 else f"the probabilities of all copies add up to {total}"
 
 
-def _of_drawing(noise: ListedNoise, x: AnyArray, here: Distribution) -> str | None:
+def _of_drawing(noise: BaseNoise, x: AnyArray, here: Distribution) -> str | None:
     """Return the problem with drawn copies, an impossible copy or a wrong frequency; None if there is none."""
     noise.check_input(x)
-    numbered = getattr(noise, "total", None)
+    numbered = noise.total
     if numbered is not None:
-        drawn, made = numbered, cast(NumberedNoise, noise).numbered(x, np.arange(numbered))
+        drawn, made = numbered, noise.numbered(x, np.arange(numbered))
     else:
         shape = 2, AUDIT_DRAWS, noise.words(x.shape)
         first, second = np.random.Philox(key=0).random_raw(prod(shape)).reshape(shape)

@@ -41,7 +41,7 @@ NOISES: dict[str, type[Any]] = {
 """The noises by their names in commands, manifests and tables."""
 
 
-def named(name: str, parameters: Mapping[str, Any]) -> Noise:
+def named(name: str, parameters: Mapping[str, Any]) -> BaseNoise:
     """Return the noise of this name with these parameters; others have their defaults.
 
     >>> named("gaussian", {"sigma": 0.25})
@@ -57,7 +57,7 @@ def named(name: str, parameters: Mapping[str, Any]) -> Noise:
         came = ", ".join(parameters) or "none"
         raise InvalidInput(f"noise (--noise) {name!r} needs the parameter {missing[0]}; got {came}")
     try:
-        noise: Noise = kind(**parameters)
+        noise: BaseNoise = kind(**parameters)
     except TypeError:
         came = show(dict(parameters))
         raise InvalidInput(f"the parameters of noise (--noise) {name!r} must be numbers; got {came}") from None
@@ -100,7 +100,7 @@ def _number(text: str) -> Any:
     return int(number) if number.denominator == 1 and not set(text) & set(".eE/") else float(number)
 
 
-def noise_from_spec(sigma: float | None, noise: str | None, parameters: Mapping[str, Any] | None = None) -> Noise:
+def noise_from_spec(sigma: float | None, noise: str | None, parameters: Mapping[str, Any] | None = None) -> BaseNoise:
     """Return the noise that a specification names; sigma alone is Gaussian noise.
 
     >>> noise_from_spec(0.25, "grid:step=1/16")
@@ -127,7 +127,7 @@ def default_margin(noise: Noise) -> MarginKind:
     return noise.margins[0]
 
 
-def as_noise(sigma: float | None, noise: Noise | str | None) -> Noise:
+def as_noise(sigma: float | None, noise: Noise | str | None) -> BaseNoise:
     """Return the noise that a caller gave: a record, its name as in commands, or the sigma of Gaussian noise.
 
     >>> as_noise(None, "splitting:lam=2.5"), as_noise(0.25, "grid:step=1/16")
@@ -135,13 +135,13 @@ def as_noise(sigma: float | None, noise: Noise | str | None) -> Noise:
     """
     if isinstance(noise, str):
         return noise_from_spec(sigma, noise)
-    if noise is not None and (isinstance(noise, type) or not hasattr(noise, "describe")):
+    if noise is not None and not isinstance(noise, BaseNoise):
         raise InvalidInput(f"noise must be a noise such as noise.Splitting(2.5), or its name; got {show(noise)}")
     if (sigma is None) == (noise is None):
         raise InvalidInput(
             f"exactly one of sigma and noise must be given; got {'neither' if noise is None else 'both'}"
         )
-    return Gaussian(sigma) if noise is None else noise  # type: ignore[arg-type]
+    return Gaussian(sigma) if noise is None else noise  # type: ignore[arg-type]  # one of both is given
 
 
 def check_margin(noise: Noise, margin: MarginKind) -> None:

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from math import factorial, floor, isqrt, prod
+from math import factorial, floor, isqrt
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -292,10 +292,6 @@ class GridGaussian(GridNoise):
     def reach(self) -> int:
         """The largest noise in steps: half of the number of thresholds."""
         return len(self.thresholds[0]) // 2
-
-    def words(self, shape: tuple[int, ...]) -> int:
-        """Return the number of random words of a copy: one for each value."""
-        return prod(shape)
 
     def reached(self, words: Words) -> Steps:
         """Return how many thresholds each word reaches: its noise in steps, plus ``reach``."""

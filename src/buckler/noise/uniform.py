@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
-from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -57,10 +56,6 @@ class L1Noise(GridNoise):
         """Return the margin that a radius needs: ``radius / lam``, rounded up, at most 1."""
         del kind
         return min(1.0, float_above(Fraction(radius) * 2 / (self.count * self.grid)))
-
-    def words(self, shape: tuple[int, ...]) -> int:
-        """Return the number of random words of a copy: one for each value."""
-        return prod(shape)
 
     def noisy(self, x: AnyArray, words: Words) -> Float32Array:
         """Return a noisy copy of ``x`` for each row of words."""

@@ -8,26 +8,16 @@ left of total variation is below ``K 2^-128`` for a number that is compared with
 and total variation (T25), unless it says otherwise. ``float_below`` and ``float_above`` round radii and margins.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from math import inf, nextafter
-from typing import Any, ClassVar, Protocol, cast
+from math import inf, nextafter, prod
+from typing import Any, ClassVar
 
 import numpy as np
 
-from buckler.types import (
-    AnyArray,
-    BoolArray,
-    DrawKind,
-    Float32Array,
-    IntArray,
-    MarginKind,
-    Noise,
-    NormalNoise,
-    NumberedNoise,
-    WordArray,
-)
+from buckler.errors import InvalidInput
+from buckler.types import AnyArray, BoolArray, DrawKind, Float32Array, IntArray, MarginKind, WordArray
 
 
 def float_below(value: Fraction) -> float:
@@ -112,16 +102,6 @@ class Words:
         return found
 
 
-class WordNoise(Noise, Protocol):
-    """A noise that makes noisy copies from random words."""
-
-    def words(self, shape: tuple[int, ...]) -> int:
-        """Return how many words one noisy copy of an input of this shape takes."""
-
-    def noisy(self, x: Float32Array, words: Words) -> Float32Array:
-        """Return noisy copies ``[rows, *shape]`` of one input from words ``[rows, words(shape)]``."""
-
-
 MARGIN_HALVINGS = 80
 """Bisection steps on [0, 1]: more than float64 can tell apart."""
 
@@ -129,12 +109,14 @@ MARGIN_HALVINGS = 80
 class BaseNoise:
     """Base class of every noise: one that is drawn from random words and has a radius from the probability margin.
 
-    A frozen dataclass that inherits from it defines ``name``, ``norm`` (``l1`` or ``l0``), ``describe``, ``radius``,
-    ``words`` and ``noisy``; for an audit also ``every`` and ``points``. Its fields are its parameters.
+    A frozen dataclass that inherits from it defines ``name``, ``norm`` (``l1`` or ``l0``), ``describe``, ``radius`` and
+    ``noisy``; for an audit also ``every`` and ``points``. Its fields are its parameters. Where ``draws`` is
+    ``"gaussian"`` it has a ``spread`` in place of ``noisy``, and where it is ``"numbers"``, ``total`` and ``numbered``.
     """
 
     __slots__ = ()
 
+    name: ClassVar[str]
     norm: ClassVar[str]
     margins: ClassVar[tuple[MarginKind, ...]] = ("probability",)
     units: ClassVar[str] = "in the units of the input"
@@ -159,8 +141,38 @@ class BaseNoise:
         """A fourth of the radius at a margin of 1, the largest; 1 if that is 0."""
         return self.radius(1.0, "probability") / 4.0 or 1.0
 
+    def describe(self) -> str:
+        """Return the noise in words."""
+        raise NotImplementedError
+
     def check_input(self, x: AnyArray) -> None:
         """Accept any input. Override it to raise InvalidInput."""
+
+    @property
+    def spread(self) -> Float32Array:
+        """The factor of unit normal numbers: one, or an array that broadcasts to an input."""
+        raise NotImplementedError
+
+    def words(self, shape: tuple[int, ...]) -> int:
+        """Return how many random words a copy of an input of this shape takes: one for each value."""
+        return prod(shape)
+
+    def noisy(self, x: Float32Array, words: Words) -> Float32Array:
+        """Return noisy copies ``[rows, *shape]`` of one input from words ``[rows, words(shape)]``."""
+        raise NotImplementedError
+
+    def numbered(self, x: Float32Array, numbers: IntArray) -> Float32Array:
+        """Return the copies ``[len(numbers), *shape]`` of one input that have these numbers, 0 to ``total - 1``."""
+        raise NotImplementedError
+
+    def every(self, x: AnyArray) -> Iterable[tuple[Fraction, AnyArray]]:
+        """Yield every copy of a small input with its probability, for an audit."""
+        del x
+        raise InvalidInput(f"{self.describe()} must list its copies to be audited: every(x) and points()")
+
+    def points(self) -> Sequence[AnyArray]:
+        """Return small inputs, of some thousand copies at most; an audit compares the first with each other one."""
+        raise InvalidInput(f"{self.describe()} must list its copies to be audited: every(x) and points()")
 
     def radius(self, margin: float, kind: MarginKind = "probability") -> float:
         """Return the radius that a margin of at least ``margin`` certifies, rounded down; 0.0 for none."""
@@ -184,38 +196,24 @@ class BaseNoise:
         >>> Uniform(0.5).sample(np.array([[0.2, 0.4]]), np.random.default_rng(0)).round(2)
         array([[0.34, 0.17]], dtype=float32)
         """
-        noise = cast(Noise, self)
-        if not hasattr(batch, "detach"):
-            rng = generator or np.random.default_rng()
-            x = np.asarray(batch, dtype=np.float32)
-            if noise.draws == "gaussian":
-                copies = rng.standard_normal(x.shape, dtype=np.float32) * cast(NormalNoise, noise).spread + x
-                return np.asarray(copies, dtype=np.float32)
-            return _copies(noise, x, rng)
-        if noise.draws == "gaussian":
-            spread = batch.new_tensor(cast(NormalNoise, noise).spread)
-            return batch + spread * batch.new_empty(batch.shape).normal_(generator=generator)
-        seed = batch.new_empty(1).long().random_(generator=generator)
-        x = batch.detach().cpu().float().numpy()
-        return batch.new_tensor(_copies(noise, x, np.random.default_rng(int(seed))))
+        if self.draws == "gaussian" and hasattr(batch, "detach"):
+            return batch + batch.new_tensor(self.spread) * batch.new_empty(batch.shape).normal_(generator=generator)
+        if hasattr(batch, "detach"):
+            seed = batch.new_empty(1).long().random_(generator=generator)
+            return batch.new_tensor(self.sample(batch.detach().cpu().float().numpy(), np.random.default_rng(int(seed))))
+        rng, x = generator or np.random.default_rng(), np.asarray(batch, dtype=np.float32)
+        if self.draws == "gaussian":
+            return np.asarray(rng.standard_normal(x.shape, dtype=np.float32) * self.spread + x, dtype=np.float32)
+        return np.stack([self._sample(one, rng) for one in x]) if len(x) else x
 
-
-def _copies(noise: Noise, x: Float32Array, rng: np.random.Generator) -> Float32Array:
-    """Return one noisy copy of each input of ``x``, by words or a copy number drawn from ``rng``."""
-
-    def words(one: AnyArray) -> Words:
-        count = cast(WordNoise, noise).words(one.shape)
+    def _sample(self, x: Float32Array, rng: np.random.Generator) -> Float32Array:
+        """Return one noisy copy of an input, from words or the number of a copy drawn from ``rng``."""
+        self.check_input(x)
+        if self.total is not None:
+            return np.asarray(self.numbered(x, rng.integers(self.total, size=1))[0])
+        count = self.words(x.shape)
 
         def draw(rows: IntArray) -> WordArray:
             return rng.integers(0, 2**64, size=(len(rows), count), dtype=np.uint64)
 
-        return Words(draw(np.arange(1)), draw)
-
-    out = np.empty_like(x)
-    for copy, one in zip(out, x, strict=True):
-        noise.check_input(one)
-        if noise.draws == "numbers":
-            copy[...] = cast(NumberedNoise, noise).numbered(one, rng.integers(cast(int, noise.total), size=1))[0]
-        else:
-            copy[...] = cast(WordNoise, noise).noisy(one, words(one))[0]
-    return out
+        return np.asarray(self.noisy(x, Words(draw(np.arange(1)), draw))[0])

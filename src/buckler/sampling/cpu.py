@@ -9,16 +9,16 @@ it calls ``settle``, so it does not wait for a device after each batch. ``device
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from buckler.errors import ClassifierError
 from buckler.files import usable_cores
-from buckler.noise.words import WordNoise
+from buckler.noise import BaseNoise
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.streams import NOISE_BLOCK, Address, Batch, PhiloxNoise
-from buckler.types import OTHERS, Float32Array, IntArray, Noise, NormalNoise, NumberedNoise
+from buckler.types import OTHERS, Float32Array, IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +53,7 @@ class Backend:
     out_of_memory: tuple[type[BaseException], ...] = (MemoryError,)
 
     def __init__(
-        self, classifier: Classifier, *, noise: Noise, num_classes: int, rows: int, workers: int | None = None
+        self, classifier: Classifier, *, noise: BaseNoise, num_classes: int, rows: int, workers: int | None = None
     ) -> None:
         """Open a backend for batches of at most ``rows``, which the engine halves when memory runs out."""
         self.rows = rows
@@ -164,10 +164,10 @@ class NoisyCopies:
     A block depends on its address alone, so the copies do not depend on the threads.
     """
 
-    def __init__(self, noise: Noise, workers: int | None = None) -> None:
+    def __init__(self, noise: BaseNoise, workers: int | None = None) -> None:
         """Use ``workers`` threads, one for each processor of this process if None."""
         self._noise = noise
-        self._spread = cast(NormalNoise, noise).spread if noise.draws == "gaussian" else np.float32(1.0)
+        self._spread = noise.spread if noise.draws == "gaussian" else None
         self._workers = workers or usable_cores()
         self._philox = PhiloxNoise()
         self._pool: ThreadPoolExecutor | None = None
@@ -190,7 +190,7 @@ class NoisyCopies:
         self._fill(PhiloxNoise(), rows, address, x, 0)
 
     def _fill(self, philox: PhiloxNoise, rows: Float32Array, address: Address, x: Float32Array, low: int) -> None:
-        if self._noise.draws == "gaussian":
+        if self._spread is not None:
             philox.fill(rows, address, low)
             rows *= self._spread
             rows += x
@@ -200,10 +200,10 @@ class NoisyCopies:
             some = rows[a : a + step]
             if self._noise.draws == "numbers":
                 first = address.block * NOISE_BLOCK + low + a
-                some[...] = cast(NumberedNoise, self._noise).numbered(x, np.arange(first, first + len(some)))
+                some[...] = self._noise.numbered(x, np.arange(first, first + len(some)))
             else:
-                drawn = cast(WordNoise, self._noise)
-                some[...] = drawn.noisy(x, philox.words(address, len(some), drawn.words(x.shape), low + a))
+                words = philox.words(address, len(some), self._noise.words(x.shape), low + a)
+                some[...] = self._noise.noisy(x, words)
 
 
 def kept(scores: Float32Array, columns: IntArray, has_rest: bool) -> Float32Array:

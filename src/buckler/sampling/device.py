@@ -16,19 +16,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from buckler.errors import BucklerError
-from buckler.noise import Ablation, DerandomizedSplitting, GridGaussian, Splitting, Uniform
+from buckler.noise import Ablation, BaseNoise, DerandomizedSplitting, GridGaussian, Splitting, Uniform
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.cpu import Backend, KeptScores, NoisyCopies, check_shape
 from buckler.sampling.fusion import AVAILABLE
 from buckler.sampling.streams import NOISE_BLOCK, Address, Batch, GeneratorKind, Request
-from buckler.types import AnyArray, Float32Array, IntArray, Noise, NormalNoise
+from buckler.types import AnyArray, Float32Array, IntArray
 
 
 class CudaNoise:
@@ -227,7 +227,7 @@ from the words of rows (from numbers, where copies are numbered), given the posi
 class DeviceWords:
     """Maker of noisy copies from random words on a device."""
 
-    def __init__(self, noise: Noise, device: str) -> None:
+    def __init__(self, noise: BaseNoise, device: str) -> None:
         self._noise, self._device, self._compared = noise, device, False
         self._form = FORMS[noise.name](noise, device)
 
@@ -260,7 +260,7 @@ class DeviceWords:
             self._form.write(out[some], inputs[some], drawn[some])
 
     def _words(self, part: Batch, addresses: Sequence[Address]) -> RowWords:
-        count: int = self._noise.words(self._shape)  # type: ignore[attr-defined]  # drawn from words
+        count = self._noise.words(self._shape)
         keys = np.empty((2, len(part)), dtype=np.uint64)
         for rows, position, block, _ in part.pieces():
             key = addresses[position].at(block).key()
@@ -272,10 +272,10 @@ class DeviceWords:
         return torch.from_numpy(values).to(self._device, non_blocking=True)
 
 
-def device_copies(noise: Noise, device: torch.device, generator: GeneratorKind) -> CudaNoise | DeviceWords | None:
+def device_copies(noise: BaseNoise, device: torch.device, generator: GeneratorKind) -> CudaNoise | DeviceWords | None:
     """Return the maker of noisy copies on a device; None where the host draws, without CUDA, Triton or a form."""
     if generator == "cuda":
-        return CudaNoise(str(device), cast(NormalNoise, noise).spread)
+        return CudaNoise(str(device), noise.spread)
     fits = device.type == "cuda" and AVAILABLE and noise.draws != "gaussian" and noise.name in FORMS
     return DeviceWords(noise, str(device)) if fits else None
 
@@ -285,7 +285,7 @@ class TorchBackend(Backend):
 
     out_of_memory: tuple[type[BaseException], ...] = (torch.OutOfMemoryError, MemoryError)
 
-    def __init__(self, classifier: Classifier, *, noise: Noise, generator: GeneratorKind, **settings: Any) -> None:
+    def __init__(self, classifier: Classifier, *, noise: BaseNoise, generator: GeneratorKind, **settings: Any) -> None:
         """Open a backend, with noise from the ``generator`` and the other settings of ``Backend``."""
         super().__init__(classifier, noise=noise, **settings)
         self._device = torch.device(classifier.device)
