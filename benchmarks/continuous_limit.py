@@ -40,8 +40,6 @@ def pairwise(limit: Limit, *, randomised: bool = False) -> Method:
 METHODS: dict[str, Method] = {
     "pairwise/randomised_star": pairwise("star", randomised=True),
     "pairwise/star": pairwise("star"),
-    "pairwise/randomised_betting": pairwise("betting", randomised=True),
-    "pairwise/betting": pairwise("betting"),
     "pairwise/sequence": pairwise("sequence"),
 }
 

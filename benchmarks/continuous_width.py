@@ -24,7 +24,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import ndtri, softmax
 
-from buckler.bounds.star import star_lower
+from buckler.bounds.betting import star_lower
 from buckler.certify.scores import LIMITS, score_margin_lower
 from buckler.runs.store.evidence import open_evidence
 from buckler.types import FloatArray, IntArray, Limit

@@ -51,7 +51,7 @@ def simulate_misses(
 
     ``law(rng, n, replicates)`` draws data with the replicates on the last axis, ``bound`` returns one limit for each.
 
-    >>> from buckler.bounds.betting import hoeffding_lower
+    >>> from buckler.bounds.means import hoeffding_lower
     >>> uniform = lambda rng, n, replicates: rng.random((n, replicates))
     >>> simulate_misses(lambda x: hoeffding_lower(x, 0.05), uniform, 0.5, 20, 1000, seed=0)
     (0, 1000)

@@ -22,7 +22,7 @@ from buckler.errors import (
     check_whole,
     show,
 )
-from buckler.types import AnyArray, Label, MarginKind, Noise, ScoreDtype, SimplexMap
+from buckler.types import AnyArray, Label, Limit, MarginKind, Noise, ScoreDtype, SimplexMap
 
 ABSTAINED = -1
 """An abstention in an integer array of classes; a single certificate has None."""
@@ -32,17 +32,14 @@ Tie = Literal["radius", "margin"]
 ``margin``, the one that a radius fixed beforehand needs."""
 
 VOTE_METHOD_NAMES = ("exact", "bonferroni", "top_class")
-RANDOMISED = ("pairwise/randomised_star", "pairwise/randomised_betting")
-"""Methods for scores that use one random number of each input after its last draw (T15a)."""
+RANDOMISED = "pairwise/randomised_star"
+"""The method for scores that uses one random number of each input after its last draw (T15a)."""
 
 LEAST_UNIFORM = 0.1
 """Lower clamp of the random number, so that the draws themselves must bring a wealth of at least 0.1 / alpha.
 Heuristic: affects power, not validity."""
 
-SCORE_METHOD_NAMES = (
-    *(f"pairwise/{limit}" for limit in ("star", "betting", "sequence", "bernstein", "hoeffding")),
-    *RANDOMISED,
-)
+SCORE_METHOD_NAMES = (*(f"pairwise/{limit}" for limit in get_args(Limit)), RANDOMISED)
 ANYTIME = "anytime"
 ENUMERATED_METHOD = "all_copies"
 """The method for noise whose copies are enumerated: votes are probabilities, so alpha is 0."""
@@ -293,7 +290,7 @@ def sentence(claim: Claim) -> str:
         chosen = "a class fixed beforehand" if claim.n0 == 0 else f"a class selected on {claim.n0} other draws"
         if claim.winner_alpha:
             chosen = f"the winner of the same draws, tested at {claim.winner_alpha:.2g}"
-        once = ", randomised once after the last draw" if claim.method in RANDOMISED else ""
+        once = ", randomised once after the last draw" if claim.method == RANDOMISED else ""
         basis = (
             f"for {chosen}, from {claim.n} draws of {noise.describe()} ({scores}, method {claim.method}{once}, "
             f"{claim.margin_kind} margin"

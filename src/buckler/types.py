@@ -21,7 +21,7 @@ Label = int | str
 MarginKind = Literal["probability", "quantile"]
 SimplexMap = Literal["hardmax", "softmax", "sparsemax"]
 ScoreDtype = Literal["float32", "float16"]
-Limit = Literal["star", "betting", "sequence", "bernstein", "hoeffding"]
+Limit = Literal["star", "sequence", "bernstein", "hoeffding"]
 Decision = Literal["undecided", "certified", "given up", "precise"]
 
 

@@ -13,8 +13,7 @@ from scipy.special import ndtr
 
 from buckler import population_accuracy
 from buckler.bounds.bernstein import below_step, binomial_pmf, fitted_pmf, lowered_below_step
-from buckler.bounds.betting import constant_stake_lower
-from buckler.bounds.star import star_lower
+from buckler.bounds.betting import constant_stake_lower, star_lower
 from buckler.types import FloatArray, IntArray
 from tests.bounds.test_bernstein import value_in_balls
 from tests.simulation import judge

@@ -6,9 +6,9 @@ Run by ``test_compiled`` as a program, with numba's bounds checking on: there a 
 import numpy as np
 from numpy.polynomial.chebyshev import chebval
 
-from buckler.bounds.betting import NO_EARLIER, Pair, betting_lower, sequence_lower
+from buckler.bounds.betting import NO_EARLIER, Pair, cells_limit, star_lower
 from buckler.bounds.buehler import buehler_lower
-from buckler.bounds.star import cells_limit, star_lower
+from buckler.bounds.means import sequence_lower
 from buckler.bounds.supremum import polynomial_ceiling
 from buckler.certify import scores
 from buckler.certify.tangents import MARGINS, SLOPES
@@ -43,7 +43,7 @@ def any_number_of_draws() -> None:
     rng = np.random.default_rng(1)
     for n in (1, 2, 31, 32, 33, 64, 65, 1023, 20_000):
         for x in (rng.beta(3.0, 1.0, n), np.ones(n), np.zeros(n), np.full(n, 0.7)):
-            assert max(float(limit(x, 1e-3)) for limit in (star_lower, betting_lower, sequence_lower)) <= 1.0
+            assert max(float(limit(x, 1e-3)) for limit in (star_lower, sequence_lower)) <= 1.0
 
 
 def cells_halved_to_the_end() -> None:

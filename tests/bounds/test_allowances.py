@@ -15,19 +15,11 @@ from flint import arb, ctx
 from scipy.special import betaincinv, ndtri
 
 from buckler.bounds import binomial
-from buckler.bounds.betting import (
-    CAP,
-    LIMIT_SLACK,
-    bernstein_lower,
-    betting_lower,
-    hoeffding_lower,
-    sequence_lower,
-    wealth_goal,
-)
+from buckler.bounds.betting import CAP, star_lower, wealth_goal
 from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
 from buckler.bounds.buehler import COLD, GUARD, MARGIN_STEP, profile, reaches_margin, value
 from buckler.bounds.evalues import log_factors, tangent_mixture
-from buckler.bounds.star import star_lower
+from buckler.bounds.means import LIMIT_SLACK, bernstein_lower, hoeffding_lower, sequence_lower
 from buckler.certify.budget import split_alpha
 from buckler.certify.tangents import heights
 from buckler.certify.votes import margin_from_limits
@@ -35,7 +27,7 @@ from buckler.noise import Gaussian
 from buckler.paper.estimators import lipschitz_radius
 from buckler.types import FloatArray
 from tests.balls import normal_cdf, normal_quantile, tail_at_least, tail_at_most
-from tests.bounds.test_betting import reference as plain_sequence
+from tests.bounds.test_means import reference as plain_sequence
 
 ULP = 2.0**-53
 ALMOST_ONE = nextafter(1.0, 0.0)
@@ -98,7 +90,7 @@ def test_closed_forms_need_their_slack(low: float, high: float) -> None:
     assert min(wrong) > 0, "some inputs need the allowance"
 
 
-@pytest.mark.parametrize("limit", [hoeffding_lower, bernstein_lower, sequence_lower, betting_lower, star_lower])
+@pytest.mark.parametrize("limit", [hoeffding_lower, bernstein_lower, sequence_lower, star_lower])
 def test_no_limit_exceeds_the_exact_mean(limit: Callable[..., FloatArray]) -> None:
     """Limits are lowered to the mean, which is itself rounded: the ceiling has an allowance too."""
     for scale in (1.0, 4.0, 2.0**20):

@@ -12,8 +12,7 @@ import pytest
 
 import buckler
 import buckler.bounds.compiled as real
-from buckler.bounds.betting import COARSE_PACE, PACE
-from buckler.bounds.star import most_blocks
+from buckler.bounds.betting import COARSE_PACE, PACE, most_blocks
 from tests.bounds import corners
 
 CALLER = """

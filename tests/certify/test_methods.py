@@ -39,7 +39,7 @@ def test_names_that_certificates_may_carry_are_those_of_sound_methods() -> None:
 def test_what_a_name_says() -> None:
     assert find("exact").reads == "votes"
     assert find("pairwise/star").reads == "scores"
-    assert [method.name for method in methods() if method.randomised] == list(RANDOMISED)
+    assert [method.name for method in methods() if method.randomised] == [RANDOMISED]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_what_a_name_says() -> None:
         ("magic", None, InvalidInput, "method must be one of 'exact', .*scores 'pairwise/star'"),
         ("pairwise/star", "votes", InvalidInput, "method must be one of 'exact'"),
         ("exact", "scores", InvalidInput, "method must be one of 'pairwise/star'"),
-        ("pairwise/magic", None, InvalidInput, "'pairwise/star', 'pairwise/betting'"),
+        ("pairwise/magic", None, InvalidInput, "'pairwise/star', 'pairwise/sequence'"),
         ("mine:half", None, UnsoundMethod, "no guarantee"),
         (None, None, InvalidInput, "method must be"),
     ],

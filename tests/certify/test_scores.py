@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from buckler.bounds.betting import bernstein_lower, betting_lower, earlier_moments
-from buckler.bounds.star import star_lower
+from buckler.bounds.betting import earlier_moments, star_lower
+from buckler.bounds.means import bernstein_lower
 from buckler.certify import scores as continuous
 from buckler.certify.budget import rest, winner_share
 from buckler.certify.scores import Scores, certify_scores, largest_mean_class, score_margin_lower, uniform_of
@@ -58,11 +58,10 @@ def test_pairwise_is_the_smallest_limit_over_pairs() -> None:
     pairs = np.clip(ROWS[:, :1] - ROWS[:, 1:], -1.0, 1.0)
     found = {limit: float(score_margin_lower(ROWS, 0, 0.01, limit=limit)) for limit in LIMITS}
     assert found["star"] == pytest.approx(float(star_lower(pairs, 0.01, -1.0, 1.0).min()), abs=2e-9)
-    assert found["betting"] == pytest.approx(float(betting_lower(pairs, 0.01, -1.0, 1.0).min()), abs=2e-9)
     assert found["bernstein"] == pytest.approx(float(bernstein_lower(pairs, 0.01, -1.0, 1.0).min()), abs=1e-12)
 
 
-@pytest.mark.parametrize("limit", ["hoeffding", "bernstein", "sequence", "star", "betting"])
+@pytest.mark.parametrize("limit", ["hoeffding", "bernstein", "sequence", "star"])
 def test_what_rounding_may_add_is_taken_away(limit: Limit, monkeypatch: pytest.MonkeyPatch) -> None:
     """The allowance made large: each limit falls by as much of it as there are roundings, and none rises (F7, F9)."""
     large, rows = 1e-3, softmax_rows(4, 2000, 4, gap=4.0)
@@ -71,15 +70,14 @@ def test_what_rounding_may_add_is_taken_away(limit: Limit, monkeypatch: pytest.M
     assert before - float(score_margin_lower(rows, 0, 0.01, limit=limit)) == pytest.approx(large, rel=1e-9)
 
 
-@pytest.mark.parametrize("limit", ["star", "betting"])
-def test_draws_that_turn_are_not_certified_beyond_their_mean(limit: Limit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_draws_that_turn_are_not_certified_beyond_their_mean(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wealth that was reached before the draws turned proves more than their mean; the limit is lowered to that."""
     rows = np.tile([[0.95, 0.05]], (4000, 1))
     rows[1500:] = [0.4, 0.6]
     mean = float(rows[:, 0].mean() - rows[:, 1].mean())
-    assert float(score_margin_lower(rows[:1500], 0, 0.01, limit=limit)) > mean + 0.2
+    assert float(score_margin_lower(rows[:1500], 0, 0.01)) > mean + 0.2
     monkeypatch.setattr(continuous, "LIMIT_SLACK", 1e-3)
-    assert float(score_margin_lower(rows, 0, 0.01, limit=limit)) == pytest.approx(mean - 1e-3, rel=1e-9)
+    assert float(score_margin_lower(rows, 0, 0.01)) == pytest.approx(mean - 1e-3, rel=1e-9)
 
 
 @pytest.mark.parametrize("limit", ["hoeffding", "bernstein", "sequence"])
@@ -137,12 +135,10 @@ def test_a_constant_classifier() -> None:
     rows = np.zeros((n, 3))
     rows[:, 1] = 1.0
     best = 2.0 * alpha ** (1.0 / n) - 1.0
-    for limit in ("star", "betting"):
-        first = float(score_margin_lower(rows, 1, alpha, limit=limit))
-        second = float(score_margin_lower(rows, 1, alpha, "quantile", limit=limit))
-        # p_j = 0 too, so the margin variable is 1 and its limit is that of a variable in [-1, 1].
-        assert 0.95 * best <= first <= best
-        assert 0.9 * 2.0 * ndtri(alpha ** (1.0 / n)) <= second <= 2.0 * ndtri(alpha ** (1.0 / n))
+    first, second = (float(score_margin_lower(rows, 1, alpha, kind)) for kind in ("probability", "quantile"))
+    # p_j = 0 too, so the margin variable is 1 and its limit is that of a variable in [-1, 1].
+    assert 0.95 * best <= first <= best
+    assert 0.9 * 2.0 * ndtri(alpha ** (1.0 / n)) <= second <= 2.0 * ndtri(alpha ** (1.0 / n))
     assert float(score_margin_lower(rows, 0, alpha)) == -1.0
     assert score_margin_lower(rows, 0, alpha, "quantile") == -np.inf
 
@@ -368,11 +364,8 @@ def test_with_a_seed_each_input_has_its_own_number_and_the_method_says_so() -> N
     np.testing.assert_array_equal(turned.radii, made.radii[::-1][:7])
     largest = certify_scores(scores[:1], sigma=0.5, labels=[0], seed=2**53, ids=["a"])
     assert largest[0].seed == 2**53
-    betting = certify_scores(
-        scores, sigma=0.5, labels=labels, seed=5, ids=ids, method="pairwise/randomised_betting", margin="probability"
-    )
-    lows = score_margin_lower(scores, labels, limit="betting", uniform=uniform)
-    np.testing.assert_array_equal([c.margin for c in betting], lows)
+    first = certify_scores(scores, sigma=0.5, labels=labels, seed=5, ids=ids, margin="probability")
+    np.testing.assert_array_equal([c.margin for c in first], score_margin_lower(scores, labels, uniform=uniform))
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from scipy.special import betainc, ndtr, ndtri
 
 import buckler
-from buckler.bounds.betting import sequence_lower
 from buckler.bounds.binomial import clopper_pearson_lower
 from buckler.bounds.evalues import distance_to_null, tangent_mixture
+from buckler.bounds.means import sequence_lower
 from buckler.certificate import Certificate
 from buckler.certify import sequential
 from buckler.certify.budget import after_drawing

@@ -7,7 +7,7 @@ import pytest
 from flint import arb, ctx
 from scipy.special import ndtr, ndtri
 
-from buckler.bounds.betting import NO_EARLIER, Pair, path_limit, plug_in_bets
+from buckler.bounds.betting import NO_EARLIER, Pair, cells_limit
 from buckler.certify.tangents import (
     LARGEST_REPORTED_MARGIN,
     MARGINS,
@@ -100,34 +100,10 @@ def test_slopes_are_predictable() -> None:
         np.testing.assert_array_equal(before[:, : cut + 1], after[:, : cut + 1], err_msg=f"cut {cut}")
 
 
-def test_path_limits_are_rejected_margins_without_holes() -> None:
-    rng = np.random.default_rng(3)
-    p = rng.dirichlet([12.0, 2.0, 2.0], size=400)
-    a, b = np.ascontiguousarray(p[:, 0]), np.ascontiguousarray(p[:, 1])
-    index = predictable_slopes(a, b[None, :], np.zeros((1, 6)), 0.01)[0]
-    assert len(np.unique(index)) > 1
-    pair = Pair(a, b, SLOPES, index, NO_EARLIER)
-    path = plug_in_bets(pair, -np.log(0.01))
-    truth = ndtri(0.75) - ndtri(0.125)
-    low = path_limit(pair, MARGINS, 0.01, LARGEST_REPORTED_MARGIN)
-    assert 0.0 < low < truth
-
-    def wealth(margin: float) -> FloatArray:
-        means = ((heights(margin, SLOPES) + SLOPES) / (1.0 + SLOPES))[index]
-        return np.asarray(np.cumprod(1.0 + np.minimum(path.stakes, 0.99 / means) * (path.y - means)))
-
-    grid = np.linspace(0.0, low, 200)
-    assert all(wealth(m).max() >= 100.0 for m in grid)
-    assert wealth(low + 1e-8).max() < 100.0 * (1.0 + 1e-6)
-    falls = np.array([wealth(m) for m in np.linspace(0.0, 4.0, 100)])
-    assert (np.diff(falls, axis=0) <= 1e-9 * falls[:-1]).all()
-    assert path_limit(pair, MARGINS, 0.01, 0.5 * low) == 0.5 * low
-
-
 def test_nothing_proved_is_minus_infinity() -> None:
     half = np.full(50, 0.5)
     pair = Pair(half, half, SLOPES, np.zeros(50, dtype=np.int64), NO_EARLIER)
-    assert path_limit(pair, MARGINS, 0.01, LARGEST_REPORTED_MARGIN) == -np.inf
+    assert cells_limit(pair, MARGINS, 0.01, LARGEST_REPORTED_MARGIN) == -np.inf
 
 
 def test_estimates_at_the_ends_are_numbers() -> None:

@@ -11,8 +11,9 @@ import pytest
 from scipy.special import log_ndtr
 from scipy.stats import binom
 
-from buckler.bounds.betting import CAP, sequence_lower
+from buckler.bounds.betting import CAP
 from buckler.bounds.binomial import clopper_pearson_lower
+from buckler.bounds.means import sequence_lower
 from buckler.certify.predictions import PredictionTest
 from buckler.types import FloatArray
 from tests.docs.test_guarantees import missing

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import ndtr
 
 from buckler import InvalidInput, noise, population_accuracy
-from buckler.bounds.star import star_lower
+from buckler.bounds.betting import star_lower
 from buckler.evaluate import population
 from buckler.evaluate.population import DRAWS_TRIED, plan_population, shuffled, threshold
 from buckler.types import FloatArray, IntArray

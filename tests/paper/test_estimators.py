@@ -10,7 +10,7 @@ from scipy.special import comb, ndtr, ndtri
 
 import buckler
 from benchmarks.errata import score_limits
-from buckler.bounds.betting import bernstein_lower
+from buckler.bounds.means import bernstein_lower
 from buckler.certify import votes as discrete
 from buckler.certify.methods import ScoreDraws, Votes
 from buckler.certify.votes import margin_from_limits

@@ -4,9 +4,9 @@ Call shapes, all vectorised and all returning float64:
 
 - ``binomial``: ``clopper_pearson_lower(k, n, alpha)`` and ``..._upper``; sign tests, ``log_wealth_of_votes(wins,
   losses)``, any-time, and ``tail_of_votes(wins, losses)``, at a fixed n; ``distinct_rows`` finds those that repeat.
-- ``betting``: ``hoeffding_lower``, ``bernstein_lower``, ``sequence_lower``, ``betting_lower``, and ``star``:
-  ``star_lower``, all ``(x, alpha, low=0, high=1)`` with x ``[n]`` or ``[n, columns]``; ``constant_stake_lower(x, alpha,
-  stake)`` for draws of different means.
+- ``means``: ``hoeffding_lower``, ``bernstein_lower``, ``sequence_lower``, and ``betting``: ``star_lower``, all ``(x,
+  alpha, low=0, high=1)`` with x ``[n]`` or ``[n, columns]``; ``betting.constant_stake_lower(x, alpha, stake)`` for
+  draws of different means.
 - ``evalues``: ``tangent_mixture(L).log_wealth(x1, x2, n)``, any-time; ``distance_to_null(p, L)``, for planning;
   ``half_space_mixture(L)`` and ``distance_to_half_space(p, L)`` for a difference of probabilities.
 - ``buehler``: ``exact_margin_lower(top, runner_up, n, alpha, margin)``, for one outcome ``buehler_lower``: which

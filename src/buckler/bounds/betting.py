@@ -1,181 +1,97 @@
-"""Lower limits of the mean of a bounded variable: closed forms, and betting with one path of bets for every candidate.
-
-Draws are one column ``[n]`` or several ``[n, columns]``, each with a limit of its own. **Closed forms**: Hoeffding,
-empirical Bernstein, predictable plug-in (T13). Sums run along contiguous memory, where NumPy adds pairwise, so that
-``LIMIT_SLACK`` pays for their rounding for any n up to 1e9 (F7).
+"""Lower limits of a mean by betting: target-recalculating bets, which follow their own wealth, and cells of candidates.
 
 **Betting.** The variable is ``y_i = (a_i - c_i b_i + c_i) / (1 + c_i)`` in [0, 1], for draws a and b in [0, 1] and a
 slope ``c_i >= 0`` fixed before draw i; a plain variable is the case c = 0, y = a. A bettor against the candidate mean m
 stakes ``min(lambda_i, CAP / m)``, and the wealth is multiplied by ``1 + stake (y_i - m)``. The limit is the smallest
 candidate whose wealth never reaches ``1/alpha`` (T14), or a share of it after the last draw (T15a); F6 accounts for
-rounding of the wealth.
+rounding of the wealth. Where several candidates hold the same ``lambda_i``, the wealth falls in m (T14), so the
+rejected ones form an interval, and bisection finds its end.
 
-With the same ``lambda_i`` for every candidate the wealth falls in m (T14), so the rejected candidates form an interval,
-and bisection finds its end. Bets that react to each candidate's own wealth lose this; ``star`` has both.
+**Bets.** Were the draws Gaussian with known deviation s, the best test of a candidate m at level alpha and horizon n
+would be the z-test, and its wealth a digital option: with wealth K against m and r draws left, the bet is
+``lambda = h / (s sqrt r)``, where ``h = phi(d) / Phi(d)`` and ``Phi(d) = alpha K``. For small alpha K this is the
+target-recalculating bet ``sqrt(2 ln(1/(alpha K)) / r) / s`` of Voracek & Orabona (2025). Draws of skewness g call for
+``1 + g h / (6 sqrt r)`` times as much, to first order (the saddlepoint of the option, projected on factors linear in
+y). Moments are those of the draws so far and of ``PRIOR`` imagined ones. Heuristic: any nonnegative number computed
+from the past is a sound bet, so nothing here needs to be exact.
 
-**Bets.** ``lambda_i = sqrt(2 ln(1/alpha) / (n s^2))`` (Waudby-Smith & Ramdas 2024), s the standard deviation of the
-draws before i and of ``PRIOR`` = 2 imagined draws, one at 0 and one at 1. They are renewed after every draw at first,
-and later after every ``1/PACE`` of the draws so far (``COARSE_PACE`` where there are very many columns). How often is
-heuristic: any predictable bet is sound.
+**Cells.** These bets react to the candidate's own wealth, so rejection need not be monotone in the candidate, and a
+bisection could jump over a candidate that is not rejected. So candidates are cut into cells (l, u], and all candidates
+of a cell hold the bets that follow the wealth of its upper end u. A cell is rejected as a whole when the wealth of u
+reaches ``1/alpha`` (Ville), and bisection inside of it is sound. The limit is searched in the lowest cell that is not
+rejected: everything below it is (T15).
+
+**When cells are cut.** After 1/32 of the draws, and whenever their number has doubled, the cells that may still hold
+the limit are cut more finely. Candidates k standard errors ``s / sqrt n`` apart should hold different bets only once
+``k i / n`` is no longer small, so the width is ``FINE_CELL s sqrt(n) / i``. A cell inherits the bets of the one it was
+cut from, and where to cut follows from the draws so far: a candidate's bets are predictable. A cell whose wealth is
+below ``exp(-DROPPED_BELOW)`` bets nothing until it is cut again; the cells above it are then dropped.
+
+Where to cut, when, and when to give up is heuristic: it moves the limit, never its validity.
 """
 
 from collections.abc import Callable
-from math import inf, log, log1p, nextafter, sqrt
-from typing import Any, NamedTuple
+from math import inf, log, nextafter, sqrt
+from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtri_exp
 
-from buckler.bounds.compiled import compiled
-from buckler.bounds.trinomial import ROUNDOFF
-from buckler.errors import InvalidInput, check_alpha, check_float_array, check_positive, check_real
+from buckler.bounds.compiled import compiled, inner
+from buckler.bounds.means import limits_of_columns
+from buckler.errors import check_alpha, check_positive
 from buckler.types import ArrayLike, FloatArray, IntArray
-
-LIMIT_SLACK = 2e-14
-"""Subtracted from every limit, in units of the largest magnitude of the range: 180 roundoffs (F7)."""
-
-
-def check_draws(x: ArrayLike, low: object, high: object, least: int = 1) -> tuple[FloatArray, float, float]:
-    """Return draws as contiguous ``[columns, n]``, and the ends of their range, checked.
-
-    Every draw must lie in [low, high], ``low < high``, and n be at least ``least``.
-    """
-    left, right = check_real("low", low), check_real("high", high)
-    if not left < right:
-        raise InvalidInput(f"low must be below high; got low {left} and high {right}")
-    array = check_float_array("x", x)
-    if array.ndim not in {1, 2} or 0 in array.shape:
-        raise InvalidInput(f"x must have shape [n] or [n, columns] with at least one draw; got shape {array.shape}")
-    if array.shape[0] < least:
-        raise InvalidInput(f"x must hold at least {least} draws for this limit; got {array.shape[0]}")
-    if array.min() < left or array.max() > right:
-        where = tuple(int(i) for i in np.argwhere((array < left) | (array > right))[0])
-        raise InvalidInput(f"x must lie in [{left}, {right}]; got {array[where]} at draw {where[0]}")
-    return np.ascontiguousarray(array.reshape(array.shape[0], -1).T), left, right
-
-
-def limits_of_columns(
-    x: ArrayLike, low: float, high: float, find: Callable[[FloatArray], FloatArray], least: int = 1
-) -> FloatArray:
-    """Return each column's limit: ``find`` of the draws ``[columns, n]`` scaled to [0, 1], scaled back, rounded down.
-
-    A limit is lowered to the sample mean, which a running maximum over prefixes can pass, and which would be of no use;
-    and raised to ``low``, below which no mean is.
-    """
-    draws, left, right = check_draws(x, low, high, least)
-    ends = find(np.clip((draws - left) / (right - left), 0.0, 1.0))
-    limits = np.minimum(left + (right - left) * ends, draws.mean(axis=1)) - LIMIT_SLACK * max(abs(left), abs(right))
-    return np.asarray(np.maximum(limits, left).reshape(np.shape(x)[1:]), dtype=np.float64)
-
-
-def hoeffding_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0) -> FloatArray:
-    """Return Hoeffding's lower limit of the mean.
-
-    **Guarantee.** For independent draws in [low, high] with a common mean, ``P(limit > mean) <= alpha``; one-sided,
-    fixed n. Rounded down.
-
-    ``mean - (high - low) sqrt(ln(1/alpha) / (2 n))`` (Hoeffding 1963, theorem 2).
-
-    >>> round(float(hoeffding_lower(np.full(100, 0.9), 0.001)), 6)
-    0.714154
-    """
-    price = -log(check_alpha(alpha))
-    return limits_of_columns(x, low, high, lambda y: y.mean(axis=1) - sqrt(price / (2 * y.shape[1])) * (1.0 + 1e-14))
-
-
-def bernstein_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0) -> FloatArray:
-    """Return the empirical Bernstein lower limit of the mean; needs two draws.
-
-    **Guarantee.** For independent, identically distributed draws in [low, high], ``P(limit > mean) <= alpha``;
-    one-sided, fixed n. Rounded down.
-
-    ``mean - sqrt(2 V ln(2/alpha) / n) - 7 (high - low) ln(2/alpha) / (3 (n - 1))``, V the unbiased sample variance
-    (Maurer & Pontil 2009, theorem 4, whose logarithm is of ``2/alpha``: one half pays for the variance).
-
-    >>> round(float(bernstein_lower(np.tile([0.8, 1.0], 50), 0.001)), 6)
-    0.681668
-    """
-    cost = (log(2.0) - log(check_alpha(alpha))) * (1.0 + 1e-15)
-
-    def find(y: FloatArray) -> FloatArray:
-        n = y.shape[1]
-        # The two-pass variance errs by LIMIT_SLACK relative to itself and by the square of the mean's error.
-        variance = y.var(axis=1, ddof=1) * (1.0 + LIMIT_SLACK) + LIMIT_SLACK**2
-        width = np.sqrt(2.0 * variance * cost / n) + 7.0 * cost / (3.0 * (n - 1))
-        return np.asarray(y.mean(axis=1) - width * (1.0 + 1e-14))
-
-    return limits_of_columns(x, low, high, find, least=2)
-
-
-def _psi(bet: float) -> float:
-    """Return ``(-ln(1 - bet) - bet) / 4``, rounded up; a power series for small bets, where the difference cancels."""
-    if bet > 0.05:
-        return 0.25 * (-log1p(-bet) - bet) * (1.0 + 1e-13)
-    tail = 0.0
-    for k in range(14, 1, -1):
-        tail = tail * bet + 1.0 / k
-    return 0.25 * tail * bet * bet * (1.0 + 1e-13)
-
-
-_psi_compiled: Any = compiled(_psi)
-
-
-def _sequence(y: FloatArray, log_goal: float) -> float:
-    """Return the largest of the lower limits computed after each draw of ``y``, one column of draws in [0, 1].
-
-    All sums are of nonnegative terms, so each is off by at most ``(i + 9)`` roundoffs relative to itself; the limit
-    gives away twice that much of its two parts.
-    """
-    n = y.size
-    total, squares = 0.5, 0.25
-    bets, wins, costs, largest = 0.0, 0.0, log_goal, -inf
-    for i in range(1, n + 1):
-        variance = squares / i
-        bet = min(0.5, sqrt(2.0 * log_goal / (variance * (i * log(1.0 + i)))))
-        x = y[i - 1]
-        bets += bet
-        wins += bet * x
-        costs += 4.0 * (x - total / i) ** 2 * _psi_compiled(bet)
-        largest = max(largest, (wins - costs - 2.0 * (i + 9) * ROUNDOFF * (wins + costs)) / bets)
-        total += x
-        squares += (x - total / (i + 1)) ** 2
-    return largest
-
-
-_sequence_compiled: Any = compiled(_sequence)
-
-
-def sequence_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0) -> FloatArray:
-    """Return the largest limit of the predictable plug-in empirical-Bernstein sequence, no more than the mean.
-
-    **Guarantee.** For draws in [low, high] whose conditional mean given the past is constant (i.i.d. draws are such),
-    ``P(limit > mean) <= alpha``; one-sided, and uniform over prefixes, so that n may be any stopping time. Rounded
-    down.
-
-    With draws scaled to [0, 1]: ``sum l_i X_i / sum l_i - (ln(1/alpha) + sum v_i psi(l_i)) / sum l_i``,
-    ``v_i = 4 (X_i - mu_{i-1})^2``, ``psi(l) = (-ln(1-l) - l)/4``,
-    ``l_i = min(1/2, sqrt(2 ln(1/alpha) / (s2_{i-1} i ln(1+i))))``, ``mu_i = (1/2 + sum X)/(i+1)``,
-    ``s2_i = (1/4 + sum (X_k - mu_k)^2)/(i+1)``; the running maximum over i (Waudby-Smith & Ramdas 2024, theorem 2,
-    one side of it).
-
-    >>> round(float(sequence_lower(np.tile([0.8, 1.0], 50), 0.001)), 6)
-    0.756869
-    """
-    log_goal = -log(check_alpha(alpha)) * (1.0 + 1e-15)
-    return limits_of_columns(x, low, high, lambda y: np.array([_sequence_compiled(row, log_goal) for row in y]))
-
 
 CAP = 0.99
 """Largest share of the wealth that one draw can lose."""
-
-PACE, COARSE_PACE = 64, 8
-"""A bet made after i draws is kept for ``1 + i // PACE`` draws; ``COARSE_PACE`` where columns are many. Heuristic:
-affects tightness and speed, not validity."""
 
 LOST = 1e-200
 """Wealth below this is set to 0, which is conservative, before it underflows."""
 
 PRIOR = 2.0
 """Imagined draws, half of them at 0 and half at 1, from which the estimates start."""
+
+HAZARDS_IN_UNIT = 200
+"""Entries of the table of hazards for a unit of x."""
+
+LAST_ROOT = 16
+"""Largest x of the table, where ``alpha K = exp(-256)``; beyond, ``h`` is ``sqrt(2) x`` to within 1 percent."""
+
+LEAST_VARIANCE = 1e-12
+"""Lower clamp of a variance, about the rounding error of the moments."""
+
+LEAST_CORRECTION, MOST_CORRECTION = 0.2, 1.5
+"""Clamps of the factor by which skewness changes a bet, a first-order term. Heuristic, as all constants here."""
+
+PACE, COARSE_PACE = 64, 8
+"""A bet made after i draws is kept for ``1 + i // PACE`` draws; ``COARSE_PACE`` where columns are many."""
+
+FINE_CELL, COARSE_CELL = 0.2, 1.5
+"""Final width of a cell in standard errors of the mean; the second where there are very many columns."""
+
+DOUBT = 2.5
+"""Half-width of the window of means that is cut into cells, in standard deviations of the predicted limit; one large
+cell lies below it and one above."""
+
+NEAREST, FURTHEST = 2.5, 4.0
+"""Expected distance of the limit from the mean in standard errors (the normal quantile is 3.09 at alpha = 1e-3)."""
+
+MOST_CELLS = 96
+"""Largest number of cells in the window."""
+
+OPENING = 32
+"""Cells are first cut after ``n / OPENING`` draws; before, all candidates hold the same bets."""
+
+BEYOND = 1e-6
+"""Bets aim at ``ln(goal) + BEYOND``; aimed at the goal itself, they would fade out just below it."""
+
+DROPPED_BELOW = 16.0
+"""A cell bets nothing once ``ln K`` is below ``-DROPPED_BELOW``."""
+
+_ROOTS: FloatArray = np.arange(1, LAST_ROOT * HAZARDS_IN_UNIT + 2) / HAZARDS_IN_UNIT
+_LOG_DENSITY: FloatArray = -0.5 * ndtri_exp(-(_ROOTS**2)) ** 2 - 0.5 * np.log(2.0 * np.pi)
+HAZARDS: FloatArray = np.concatenate([[0.0], np.exp(_LOG_DENSITY + _ROOTS**2)])
+"""``h`` where ``alpha K = exp(-x^2)``, for x = 0, 1/200, ..., 16."""
 
 NO_EARLIER: FloatArray = np.zeros(10)
 """The ten sums of ``earlier_moments`` where no draws were seen earlier: zeros."""
@@ -200,12 +116,31 @@ def plain(y: FloatArray) -> Pair:
     return Pair(y, np.zeros(y.size), np.zeros(1), np.zeros(y.size, dtype=np.int64), NO_EARLIER)
 
 
-class Bets(NamedTuple):
-    """Bets on one pair of columns: scaled draws ``y``, the stake on each draw, and the index of each draw's slope."""
+def earlier_moments(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Return the count of draws seen earlier and the sums of a, b, aa, ab, bb, aaa, aab, abb and bbb."""
+    aa, bb = a * a, b * b
+    third = [aa @ a, aa @ b, a @ bb, bb @ b]
+    return np.array([a.size, a.sum(), b.sum(), aa.sum(), a @ b, bb.sum(), *third], dtype=np.float64)
 
-    y: FloatArray
-    stakes: FloatArray
-    slope_index: IntArray
+
+class Candidates(NamedTuple):
+    """Values of what a limit is of, each slope's mean rising in them: the means themselves, or margins."""
+
+    values: FloatArray
+    """Nodes, between which cells are cut."""
+    table: FloatArray
+    """``means_of`` each node, ``[nodes, slopes]``."""
+    means_of: Callable[[float], FloatArray]
+    """Value -> its mean under each slope."""
+    nothing: float
+    """The limit where nothing is rejected: the first node if that is a limit without any proof, else -inf."""
+    tolerance: float
+    """How far below the exact limit bisection may stop."""
+
+
+MEAN_NODES: FloatArray = np.linspace(0.0, 1.0, 2**18 + 1)
+MEANS = Candidates(MEAN_NODES, MEAN_NODES[:, None], lambda m: np.array([m]), 0.0, 1e-10)
+"""Candidate means of one slope; nodes are 4e-6 apart."""
 
 
 def wealth_goal(alpha: float, n: int) -> float:
@@ -223,149 +158,385 @@ def last_goal(goal: float, uniform: float) -> float:
 
 
 @compiled
-def deviation(count: float, total: float, squares: float, scale: float) -> float:
-    """Return the standard deviation of ``y = scale (a - c b + c)``, from the sums of ``a - c b`` and of its square.
+def hazard(log_price: float, hazards: FloatArray) -> float:
+    """Return ``h`` at ``ln(alpha K) = log_price < 0``, interpolated in the table ``hazards``."""
+    x = sqrt(-log_price) * HAZARDS_IN_UNIT
+    k = int(x)
+    if k + 1 >= hazards.size:
+        return 1.4142135623730951 * x / HAZARDS_IN_UNIT
+    return float(hazards[k] + (x - k) * (hazards[k + 1] - hazards[k]))
 
-    ``PRIOR`` imagined draws of variance 1/4 are added.
+
+@inner
+def deviation_of(moments: FloatArray) -> float:
+    """Return the standard deviation of y from ``moments``: its count and the sums of y and y^2."""
+    mean = moments[1] / moments[0]
+    return sqrt(max(moments[2] / moments[0] - mean * mean, LEAST_VARIANCE))
+
+
+@inner
+def stake_for(log_price: float, left: int, moments: FloatArray, hazards: FloatArray) -> float:
+    """Return the stake of a bettor whose ``ln(alpha K)`` is ``log_price``, with ``left`` draws to go.
+
+    ``moments`` are the count of draws and the sums of y, y^2 and y^3, those of the prior included.
     """
-    spread = 0.0
-    if count > 0.0:
-        spread = max((squares - total * total / count) * scale * scale, 0.0)
-    return sqrt((PRIOR * 0.25 + spread) / (PRIOR + count))
+    mean, second, third = moments[1] / moments[0], moments[2] / moments[0], moments[3] / moments[0]
+    deviation = deviation_of(moments)
+    reach = hazard(log_price, hazards) / sqrt(left)
+    skewness = (third - 3.0 * mean * second + 2.0 * mean**3) / deviation**3
+    return float(reach / deviation * min(max(1.0 + skewness * reach / 6.0, LEAST_CORRECTION), MOST_CORRECTION))
 
 
-@compiled
-def plug_in_bets(pair: Pair, log_goal: float, pace: int = PACE) -> Bets:
-    """Return the bets of one pair of columns, one path for every candidate; bet i uses the draws before i alone."""
-    a, b, slopes, index, earlier = pair
-    n = a.size
-    y, stakes = np.empty(n), np.empty(n)
-    count, sa, sb, saa, sab, sbb = earlier[0], earlier[1], earlier[2], earlier[3], earlier[4], earlier[5]
-    stake, scale = 0.0, 1.0
-    due, current = 0, index[0]
-    for i in range(n):
-        s = index[i]
-        c = slopes[s]
-        if i >= due or s != current:
-            due, current = i + 1 + i // pace, s
-            scale = 1.0 / (1.0 + c)
-            spread = deviation(count, sa - c * sb, saa - 2.0 * c * sab + c * c * sbb, scale)
-            stake = sqrt(2.0 * log_goal / n) / spread
-            if not stake > 0.0:
-                # Never so by the formula; a stake that is no number, or against the mean, would break the proof.
-                stake = 0.0
-        stakes[i] = stake
+@inner
+def fill_moments(sums: FloatArray, c: float, moments: FloatArray) -> None:
+    """Fill in the count and the sums of y, y^2 and y^3 for ``y = (a - c b + c)/(1 + c)``, the prior included.
+
+    ``sums`` are the count and the sums of a, b, aa, ab, bb, aaa, aab, abb and bbb.
+    """
+    count, z = sums[0], sums[1] - c * sums[2]
+    zz = sums[3] - 2.0 * c * sums[4] + c * c * sums[5]
+    zzz = sums[6] - 3.0 * c * sums[7] + 3.0 * c * c * sums[8] - c**3 * sums[9]
+    scale = 1.0 / (1.0 + c)
+    half = 0.5 * PRIOR
+    moments[0], moments[1] = PRIOR + count, half + (z + c * count) * scale
+    moments[2] = half + (zz + 2.0 * c * z + c * c * count) * scale**2
+    moments[3] = half + (zzz + 3.0 * c * zz + 3.0 * c * c * z + c**3 * count) * scale**3
+
+
+@inner
+def add_draws(a: FloatArray, b: FloatArray, sums: FloatArray) -> None:
+    """Add the moments of draws ``a``, ``b`` to ``sums``, in the order of ``earlier_moments``."""
+    sa = sb = saa = sab = sbb = saaa = saab = sabb = sbbb = 0.0
+    for i in range(a.size):
         p, q = a[i], b[i]
-        y[i] = min(max((p - c * q + c) * scale, 0.0), 1.0)
-        count += 1.0
-        sa += p
-        sb += q
-        saa += p * p
-        sab += p * q
-        sbb += q * q
-    return Bets(y, stakes, index)
+        pp, qq = p * p, q * q
+        sa, sb = sa + p, sb + q
+        saa, sab, sbb = saa + pp, sab + p * q, sbb + qq
+        saaa, saab, sabb, sbbb = saaa + pp * p, saab + pp * q, sabb + p * qq, sbbb + q * qq
+    sums[0] += a.size
+    sums[1] += sa
+    sums[2] += sb
+    sums[3] += saa
+    sums[4] += sab
+    sums[5] += sbb
+    sums[6] += saaa
+    sums[7] += saab
+    sums[8] += sabb
+    sums[9] += sbbb
 
 
-def earlier_moments(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Return the count of draws seen earlier and the sums of a, b, aa, ab, bb, aaa, aab, abb and bbb."""
-    aa, bb = a * a, b * b
-    third = [aa @ a, aa @ b, a @ bb, bb @ b]
-    return np.array([a.size, a.sum(), b.sum(), aa.sum(), a @ b, bb.sum(), *third], dtype=np.float64)
+class Game(NamedTuple):
+    """The draws that are bet on, the candidates, and the goal of the wealth.
+
+    Candidates are the rows of ``table``, the nodes, and what lies between them: ``table[k, s]`` is the mean of the
+    pair's variable under candidate k for slope s, and rises with k.
+    """
+
+    pair: Pair
+    table: FloatArray
+    goal: float
+    """``1/alpha``, raised by what rounding can add to a wealth (``wealth_goal``)."""
+    last: float
+    """Wealth that rejects after the last draw (``last_goal``); at most ``goal``."""
+    hazards: FloatArray
+    """The table ``HAZARDS``."""
+    coarse: bool
+    """Whether cells are wider and stakes renewed less often, to save time."""
+
+
+class LowestCell(NamedTuple):
+    """The lowest cell (low, high] of nodes that is not rejected; ``low == high`` if every kept cell is rejected."""
+
+    low: int
+    high: int
+    above: bool
+    """Whether every candidate up to the ceiling is rejected."""
+    y: FloatArray
+    """The scaled draws, where blocks of draws at one stake start, and these stakes; of an empty cell not complete."""
+    starts: IntArray
+    stakes: FloatArray
 
 
 @compiled
-def rejects(bets: Bets, means: FloatArray, goal: float, last: float = inf) -> bool:
-    """Return whether the wealth against a candidate ever reaches the goal, or ``last`` at the end.
+def follow(y: FloatArray, stake: float, m: float, wealth: float, goal: float) -> float:
+    """Return the wealth against m after these draws at one stake, or when it reached the goal; 0 where it is lost."""
+    stake = min(stake, CAP / m)
+    for value in y:
+        wealth *= 1.0 + stake * (value - m)
+        if wealth >= goal:
+            return wealth
+        if wealth < LOST:
+            return 0.0
+    return wealth
 
-    ``means[s]`` is the candidate's mean under slope s.
+
+@compiled
+def wealth_of(
+    y: FloatArray, starts: IntArray, index: IntArray, stakes: FloatArray, means: FloatArray, goal: float
+) -> float:
+    """Return the wealth of one candidate after all of ``y``, or when it reached the goal; 0 where it is lost.
+
+    ``stakes[j]`` holds from draw ``starts[j]`` on, and ``means[index[i]]`` is the candidate's mean at draw i.
     """
     wealth = 1.0
-    for i in range(bets.y.size):
-        m = means[bets.slope_index[i]]
-        wealth *= 1.0 + min(bets.stakes[i], CAP / m) * (bets.y[i] - m)
-        if wealth >= goal:
-            return True
-        if wealth < LOST:
-            return False
-    return wealth >= last
+    for j in range(starts.size):
+        stop = starts[j + 1] if j + 1 < starts.size else y.size
+        wealth = follow(y[starts[j] : stop], stakes[j], means[index[starts[j]]], wealth, goal)
+        if wealth == 0.0 or wealth >= goal:
+            break
+    return wealth
 
 
-class Candidates(NamedTuple):
-    """Values of what a limit is of, each slope's mean rising in them: the means themselves, or margins."""
-
-    values: FloatArray
-    """Nodes, between which ``star`` cuts cells."""
-    table: FloatArray
-    """``means_of`` each node, ``[nodes, slopes]``."""
-    means_of: Callable[[float], FloatArray]
-    """Value -> its mean under each slope."""
-    nothing: float
-    """The limit where nothing is rejected: the first node if that is a limit without any proof, else -inf."""
-    tolerance: float
-    """How far below the exact limit bisection may stop."""
-
-
-MEAN_NODES: FloatArray = np.linspace(0.0, 1.0, 2**18 + 1)
-MEANS = Candidates(MEAN_NODES, MEAN_NODES[:, None], lambda m: np.array([m]), 0.0, 1e-10)
-"""Candidate means of one slope; nodes are 4e-6 apart."""
-
-
-def largest_rejected(
-    bets: Bets, candidates: Candidates, low: float, high: float, goal: float, last: float = inf
-) -> float:
-    """Return the largest candidate of (low, high] that bisection finds rejected, rounded down, or ``low``.
-
-    ``low`` is known to be rejected, or is ``candidates.nothing``. The bets are the same for every candidate, so the
-    wealth falls in it and bisection is sound.
-    """
-    if rejects(bets, candidates.means_of(high), goal, last):
-        return high
-    if low == -inf:
-        first = float(candidates.values[0])
-        if not rejects(bets, candidates.means_of(first), goal, last):
-            return low
-        low = first
-    while high - low > candidates.tolerance:
-        middle = 0.5 * (low + high)
-        if rejects(bets, candidates.means_of(middle), goal, last):
+@compiled
+def node_below(table: FloatArray, s: int, value: float) -> int:
+    """Return the last node whose mean under slope s is at most ``value``, or -1."""
+    low, high = -1, table.shape[0]
+    while high - low > 1:
+        middle = (low + high) // 2
+        if table[middle, s] <= value:
             low = middle
         else:
             high = middle
     return low
 
 
-def path_limit(
+@compiled
+def cut_cell(low: int, high: int, window: tuple[int, int], width: float, table: FloatArray, s: int) -> IntArray:
+    """Return the upper nodes of the parts of a cell (low, high].
+
+    What is below or above the window stays in one part each; inside of it parts are about ``width`` wide.
+    """
+    bottom, top = window
+    left, right = min(max(low, bottom), high), max(min(high, top), low)
+    parts = 0
+    if left < right:
+        parts = min(int((table[right, s] - table[max(left, 0), s]) / width) + 1, right - left)
+    ends = np.empty(parts + 2, dtype=np.int64)
+    found = 0
+    if low < left:
+        ends[found] = left
+        found += 1
+    for k in range(1, parts + 1):
+        ends[found] = left + (right - left) * k // parts
+        found += 1
+    if found == 0 or ends[found - 1] < high:
+        ends[found] = high
+        found += 1
+    return ends[:found]
+
+
+@inner
+def expected(moments: FloatArray, n: int, i: int, log_goal: float, fineness: float) -> tuple[float, float, float]:
+    """Return (low, high, width): means between which the limit is expected after i draws; width of the cells there."""
+    mean, deviation = moments[1] / moments[0], deviation_of(moments)
+    error, doubt = deviation / sqrt(n), DOUBT * deviation * sqrt(1.0 / moments[0] + 1.0 / n)
+    bottom = max(mean - doubt - FURTHEST * error - log_goal / n, 0.0)
+    top = min(mean + doubt - NEAREST * error, 1.0)
+    return bottom, top, max(fineness * error * n / i, (top - bottom) / MOST_CELLS)
+
+
+@compiled
+def most_blocks(index: IntArray, pace: int) -> int:
+    """Return an upper bound of the number of blocks, runs of draws at one bet.
+
+    A block ends at its full length, where the slope changes, where cells are cut, or at the last draw. A block that
+    ends early does not make more blocks of full length, since ``i + 1 + i // pace`` rises with i. Cells are cut first
+    at draw ``n // OPENING`` or 1, and then each time that the number of draws has doubled.
+    """
+    n = index.size
+    blocks, i = 1, 0
+    while i < n:
+        i += 1 + i // pace
+        blocks += 1
+    for t in range(1, n):
+        if index[t] != index[t - 1]:
+            blocks += 1
+    cutting = max(1, n // OPENING)
+    while cutting < n:
+        cutting *= 2
+        blocks += 1
+    return blocks
+
+
+@inner
+def refine(
+    cells: tuple[IntArray, FloatArray, FloatArray],
+    seen: tuple[FloatArray, IntArray],
+    game: Game,
+    floor: int,
+    ceiling: int,
+    window: tuple[float, float, float],
+    begin: bool,
+) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Return the cells, those in the window cut into parts: upper nodes, wealths there, and stakes of the cell cut.
+
+    ``seen`` are the scaled draws so far and where their blocks start. Rejected and lost cells stay whole, unless this
+    is the beginning. Cells that lie above the ceiling are dropped.
+    """
+    upper, wealth, stakes = cells
+    y, starts = seen
+    table, index = game.table, game.pair.slope_index
+    s = index[y.size]
+    nodes = node_below(table, s, window[0]), min(node_below(table, s, window[1]) + 1, table.shape[0] - 1)
+    # Each node of the window ends one part at most, each cell another, and so do the two ends of the window.
+    ends = np.empty(max(nodes[1] - nodes[0], 0) + upper.size + 2, dtype=np.int64)
+    parents = np.empty(ends.size, dtype=np.int64)
+    found, low = 0, floor
+    for k in range(upper.size):
+        whole = not (begin or 0.0 < wealth[k] < game.goal)
+        for end in upper[k : k + 1] if whole else cut_cell(low, upper[k], nodes, window[2], table, s):
+            if low < ceiling:
+                ends[found], parents[found] = end, k
+                found, low = found + 1, end
+    rich, rows = np.empty(found), np.empty((found, stakes.shape[1]))
+    for k in range(found):
+        parent = parents[k]
+        for j in range(starts.size):  # not as a slice, for whose error message numba compiles for a second
+            rows[k, j] = stakes[parent, j]
+        rich[k] = wealth[parent]
+        if ends[k] < upper[parent]:
+            rich[k] = wealth_of(y, starts, index, rows[k], table[ends[k]], game.goal)
+    return ends[:found], rich, rows
+
+
+@compiled
+def lowest_cell(game: Game, floor: int, ceiling: int, ceiling_means: FloatArray) -> LowestCell:
+    """Return the lowest cell that is not rejected, with its bets; candidates up to the node ``floor`` are rejected.
+
+    Where only limits below some candidate matter, ``ceiling_means`` are its means and ``ceiling`` the first node not
+    below it. That saves work and changes no stake, so the ceiling may come from these very draws.
+    """
+    a, b, slopes, index, earlier = game.pair
+    n = a.size
+    log_goal, goal = log(game.goal) + BEYOND, game.goal
+    pace, fineness = (COARSE_PACE, COARSE_CELL) if game.coarse else (PACE, FINE_CELL)
+    y, sums, moments = np.empty(n), earlier.copy(), np.empty(4)
+    most = most_blocks(index, pace)
+    starts = np.empty(most, dtype=np.int64)
+    upper, wealth, stakes = np.array([game.table.shape[0] - 1]), np.ones(1), np.empty((1, most))
+    first, cells, at_ceiling = 0, 1, 0.0
+    opening = cutting = max(1, n // OPENING)
+    i = j = n - n  # not the literal 0, for which numba would compile the callees once more
+    while i < n:
+        s = index[i]
+        c, scale = slopes[s], 1.0 / (1.0 + slopes[s])
+        fill_moments(sums, c, moments)
+        if i == cutting:
+            cutting *= 4 if game.coarse else 2
+            window = expected(moments, n, i, log_goal, fineness)
+            kept = upper[first:cells], wealth[first:cells], stakes[first:cells]
+            upper, wealth, stakes = refine(kept, (y[:i], starts[:j]), game, floor, ceiling, window, i == opening)
+            first, cells, at_ceiling = 0, upper.size, 0.0
+            if upper[cells - 1] >= ceiling:
+                at_ceiling = wealth_of(y[:i], starts[:j], index, stakes[cells - 1], ceiling_means, goal)
+        stop = min(i + 1 + i // pace, n)
+        if i < cutting < stop:
+            stop = cutting
+        for t in range(i + 1, stop):
+            if index[t] != s:
+                stop = t
+                break
+        for t in range(i, stop):
+            y[t] = min(max((a[t] - c * b[t] + c) * scale, 0.0), 1.0)
+        starts[j] = i
+        for k in range(first, cells):
+            log_price = -log_goal
+            if i >= opening:
+                log_price += log(wealth[k]) if wealth[k] > 0.0 else -inf
+            stakes[k, j] = 0.0
+            if log_price < 0.0 and log_price > -log_goal - DROPPED_BELOW:
+                stakes[k, j] = stake_for(log_price, n - i, moments, game.hazards)
+                wealth[k] = follow(y[i:stop], stakes[k, j], game.table[upper[k], s], wealth[k], goal)
+            elif log_price < 0.0 and k + 1 < cells:
+                # It will hardly be rejected as it is, and then what is above it does not matter.
+                cells, at_ceiling = k + 1, 0.0
+                break
+        if at_ceiling > 0.0:
+            at_ceiling = follow(y[i:stop], stakes[cells - 1, j], ceiling_means[s], at_ceiling, goal)
+            if at_ceiling >= goal:
+                wealth[cells - 1] = goal
+        while first < cells and wealth[first] >= goal:
+            floor, first = upper[first], first + 1
+        if first == cells:
+            return LowestCell(floor, floor, floor >= ceiling, y, starts, y)
+        add_draws(a[i:stop], b[i:stop], sums)
+        i, j = stop, j + 1
+    if at_ceiling >= game.last:
+        wealth[cells - 1] = goal
+    while first < cells and wealth[first] >= game.last:
+        floor, first = upper[first], first + 1
+    if first == cells:
+        return LowestCell(floor, floor, floor >= ceiling, y, starts, y)
+    held = np.empty(j)
+    for k in range(j):
+        held[k] = stakes[first, k]
+    return LowestCell(floor, upper[first], False, y, starts[:j], held)
+
+
+def largest_rejected(rejects: Callable[[FloatArray], bool], candidates: Candidates, low: float, high: float) -> float:
+    """Return the largest candidate of (low, high] that bisection finds rejected, rounded down, or ``low``.
+
+    ``low`` is known to be rejected, or is ``candidates.nothing``. ``rejects`` takes a candidate's means; the bets are
+    the same for every candidate, so the wealth falls in it and bisection is sound.
+    """
+    if rejects(candidates.means_of(high)):
+        return high
+    if low == -inf:
+        first = float(candidates.values[0])
+        if not rejects(candidates.means_of(first)):
+            return low
+        low = first
+    while high - low > candidates.tolerance:
+        middle = 0.5 * (low + high)
+        if rejects(candidates.means_of(middle)):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def cells_limit(
     pair: Pair, candidates: Candidates, alpha: float, high: float, uniform: float = 1.0, *, coarse: bool = False
 ) -> float:
-    """Return the end of the candidates that the one path of plug-in bets on a pair rejects; at most ``high``.
+    """Return the end of the candidates that are rejected, each by bets of its own; at most ``high``.
 
-    **Guarantee.** As ``betting_lower``, for slopes and sums of the pair that use earlier draws alone. ``high`` may come
-    from anywhere. ``coarse`` renews stakes less often, to save time.
+    **Guarantee.** As ``star_lower``, for slopes and sums of the pair that use earlier draws alone. ``high`` saves work
+    and may come from anywhere.
     """
     goal = wealth_goal(alpha, pair.a.size)
-    bets = plug_in_bets(pair, -log(alpha), COARSE_PACE if coarse else PACE)
-    return largest_rejected(bets, candidates, candidates.nothing, high, goal, last_goal(goal, uniform))
+    last = last_goal(goal, uniform)
+    game = Game(pair, candidates.table, goal, last, HAZARDS, coarse)
+    floor = 0 if candidates.nothing == candidates.values[0] else -1
+    cell = lowest_cell(game, floor, int(np.searchsorted(candidates.values, high)), candidates.means_of(high))
+    if cell.above:
+        return high
+
+    def rejects(means: FloatArray) -> bool:
+        return bool(wealth_of(cell.y, cell.starts, pair.slope_index, cell.stakes, means, goal) >= last)
+
+    low = candidates.nothing if cell.low < 0 else float(candidates.values[cell.low])
+    return largest_rejected(rejects, candidates, low, min(float(candidates.values[cell.high]), high))
 
 
-def betting_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0, uniform: float = 1.0) -> FloatArray:
-    """Return the one-sided betting limit of the mean, with predictable plug-in bets.
+def star_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0, uniform: float = 1.0) -> FloatArray:
+    """Return the betting limit of the mean with target-recalculating bets, which follow each candidate's own wealth.
 
     **Guarantee.** For draws in [low, high] whose conditional mean given the past is constant (i.i.d. draws are such),
-    ``P(limit > mean) <= alpha``; one-sided. The bets aim at the n given, which is to be fixed beforehand; wealth
-    counts at its running maximum (Ville's inequality). Rounded down, within 1e-9 of the exact limit for a range of
-    unit size.
+    ``P(limit > mean) <= alpha``; one-sided. The bets aim at the n given, which is to be fixed beforehand. Rounded down,
+    within 1e-9 of the exact limit for a range of unit size.
 
-    The limit is the smallest m with ``max_t prod_{i<=t} (1 + min(lambda_i, .99/m) (X_i - m)) < 1/alpha``,
-    ``lambda_i = sqrt(2 ln(1/alpha) / (n s2_{i-1}))`` (Waudby-Smith & Ramdas 2024, one side of their hedged capital),
-    and no more than the sample mean. With ``uniform``, a number drawn uniformly from (0, 1] that has no part in the
-    draws and is used for them alone, a wealth of ``uniform / alpha`` after the last draw rejects as well (T15a).
+    Each bet is as large as is needed to bring the candidate's wealth to ``1/alpha`` by draw n (after Voracek & Orabona
+    2025). Candidates are cut into cells; within a cell they hold the same bets, so that the wealth falls in m and
+    bisection is sound, and every cell below the limit is rejected. The limit is no more than the sample mean. With
+    ``uniform``, a number drawn uniformly from (0, 1] that has no part in the draws and is used for them alone, a wealth
+    of ``uniform / alpha`` after the last draw rejects as well (T15a).
 
-    >>> round(float(betting_lower(np.tile([0.8, 1.0], 50), 0.001)), 6)
-    0.834014
+    >>> round(float(star_lower(np.tile([0.8, 1.0], 50), 0.001)), 6)
+    0.833199
     """
     level = check_alpha(alpha)
     return limits_of_columns(
-        x, low, high, lambda y: np.array([path_limit(plain(row), MEANS, level, 1.0, uniform) for row in y])
+        x, low, high, lambda y: np.array([cells_limit(plain(row), MEANS, level, 1.0, uniform) for row in y])
     )
 
 
@@ -373,7 +544,7 @@ def constant_stake_lower(x: ArrayLike, alpha: float, stake: float, low: float = 
     """Return the lower limit of the average mean of draws ``[n]`` that need not have a common mean, by one fixed stake.
 
     **Guarantee.** For independent draws in [low, high] and a stake fixed before them, ``P(limit > m) <= alpha``, m the
-    average of the n means; one-sided, fixed n. Rounded down by up to BISECTION_TOLERANCE of the range.
+    average of the n means; one-sided, fixed n. Rounded down by up to 1e-10 of the range.
 
     The limit is the smallest m with ``prod (1 + min(stake, .99/m) (Y_i - m)) < 1/alpha``, Y scaled to [0, 1], after
     the last draw alone: the mean of the product is at most 1, since geometric means are at most arithmetic ones (T14a).
@@ -387,12 +558,13 @@ def constant_stake_lower(x: ArrayLike, alpha: float, stake: float, low: float = 
 
     def largest(y: FloatArray) -> float:
         goal = log(wealth_goal(level, y.size))
-        below, above = 0.0, 1.0
-        while above - below > MEANS.tolerance:
-            m = 0.5 * (below + above)
+
+        def rejects(means: FloatArray) -> bool:
+            m = means[0]
             # Sums of logarithms are off by less than 1e-12 of their size (F7).
             logs = np.log1p(min(share, CAP / m) * (y - m))
-            below, above = (m, above) if logs.sum() - 1e-12 * np.abs(logs).sum() >= goal else (below, m)
-        return below
+            return bool(logs.sum() - 1e-12 * np.abs(logs).sum() >= goal)
+
+        return largest_rejected(rejects, MEANS, 0.0, 1.0)
 
     return float(limits_of_columns(x, low, high, lambda y: np.array([largest(row) for row in y])))

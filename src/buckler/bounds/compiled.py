@@ -51,7 +51,7 @@ class _Files(IndexDataCacheFile):  # type: ignore[misc]  # numba has no types
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
-    """Numba's cache of one kernel on disk, which tells when it holds nothing; disabled where no folder can be written."""
+    """Numba's cache of one kernel on disk, telling when it holds nothing; disabled where none can be written."""
 
     def __init__(self, function: Callable[..., object]) -> None:
         try:

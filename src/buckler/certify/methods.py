@@ -76,7 +76,7 @@ class Method:
     @property
     def randomised(self) -> bool:
         """Whether ``limit`` uses the ``uniform`` of ``ScoreDraws`` (T15a), which follows from a seed and an id."""
-        return self.name in RANDOMISED
+        return self.name == RANDOMISED
 
     @property
     def own(self) -> bool:
@@ -141,7 +141,7 @@ def _of_scores(name: str) -> Method:
         return limit_of(kind, draws, alpha, margin)  # type: ignore[arg-type]
 
     summary = f"limit {kind} against each other class, and the smallest of them"
-    return Method(name, "scores", limit, summary + (", randomised" if name in RANDOMISED else ""), sound=True)
+    return Method(name, "scores", limit, summary + (", randomised" if name == RANDOMISED else ""), sound=True)
 
 
 _OURS = (

@@ -15,20 +15,8 @@ from typing import cast, get_args
 
 import numpy as np
 
-from buckler.bounds.betting import (
-    LIMIT_SLACK,
-    MEANS,
-    NO_EARLIER,
-    Candidates,
-    Pair,
-    bernstein_lower,
-    betting_lower,
-    earlier_moments,
-    hoeffding_lower,
-    path_limit,
-    sequence_lower,
-)
-from buckler.bounds.star import cells_limit, star_lower
+from buckler.bounds.betting import MEANS, NO_EARLIER, Candidates, Pair, cells_limit, earlier_moments, star_lower
+from buckler.bounds.means import LIMIT_SLACK, bernstein_lower, hoeffding_lower, sequence_lower
 from buckler.certificate import ABSTAINED, LEAST_UNIFORM, SIMPLEX_MAPS
 from buckler.certificates import Certificates
 from buckler.certify.methods import ScoreDraws
@@ -69,12 +57,10 @@ from buckler.types import LARGEST_SEED, OTHERS, ArrayLike, FloatArray, IntArray,
 
 LIMITS: dict[str, Callable[[FloatArray, float, float, float], FloatArray]] = {
     "star": star_lower,
-    "betting": betting_lower,
     "sequence": sequence_lower,
     "bernstein": bernstein_lower,
     "hoeffding": hoeffding_lower,
 }
-BETTING = ("star", "betting")
 MANY = 100
 """Above this many rivals bets are renewed less often, to save time. Heuristic: affects tightness, not validity."""
 
@@ -404,9 +390,9 @@ def draws_of(scores: ArrayLike | Scores, label: ArrayLike, selection: ArrayLike 
 def _first(given: ScoreDraws, alpha: float, limit: Limit) -> float:
     a, rivals = given[:2]
     means = rivals.mean(axis=1)
-    if limit in BETTING:
+    if limit == "star":
         index = np.zeros(rivals.shape, dtype=np.int64)
-        end = _smallest(given, SLOPES[:1], index, MEANS, np.argsort(-means, kind="stable"), 1.0, alpha, limit)
+        end = _smallest(given, SLOPES[:1], index, MEANS, np.argsort(-means, kind="stable"), 1.0, alpha)
         return max(-1.0, min(2.0 * end - 1.0 - LIMIT_SLACK, float(a.mean() - means.max()) - LIMIT_SLACK))
     return max(-1.0, float(LIMITS[limit](np.clip(a - rivals, -1.0, 1.0).T, alpha, -1.0, 1.0).min()) - LIMIT_SLACK)
 
@@ -417,9 +403,9 @@ def _second(given: ScoreDraws, alpha: float, limit: Limit) -> float:
     smallest = min(LARGEST_REPORTED_MARGIN, float(ceilings.min()))
     if smallest <= 0.0:
         return -np.inf
-    if limit in BETTING:
+    if limit == "star":
         index, order = predictable_slopes(a, rivals, earlier, alpha), np.argsort(ceilings, kind="stable")
-        return _smallest(given, SLOPES, index, MARGINS, order, smallest, alpha, limit)
+        return _smallest(given, SLOPES, index, MARGINS, order, smallest, alpha)
     slopes = SLOPES[best_slopes(earlier, a.size, alpha)] if earlier[:, 0].any() else np.ones(len(rivals))
     for c in np.unique(slopes):
         draws = np.clip(a - c * rivals[slopes == c], -c, 1.0).T
@@ -436,17 +422,16 @@ def _smallest(
     order: IntArray,
     smallest: float,
     alpha: float,
-    limit: Limit,
 ) -> float:
     """Return the smallest betting limit over rivals, at most ``smallest``; each holds at level alpha (T2).
 
     A rival that rejects every candidate up to the smallest limit so far has a larger one, and is not solved: the
     result is the plain minimum to within the tolerance, whatever the order.
     """
-    find, coarse = cells_limit if limit == "star" else path_limit, len(given.rivals) > MANY
+    coarse = len(given.rivals) > MANY
     for j in order:
         pair = Pair(given.a, given.rivals[j], slopes, index[j], given.earlier[j])
-        smallest = find(pair, candidates, alpha, smallest, given.uniform, coarse=coarse)
+        smallest = cells_limit(pair, candidates, alpha, smallest, given.uniform, coarse=coarse)
         if smallest <= candidates.nothing:
             break
     return smallest
@@ -476,10 +461,10 @@ def score_margin_lower(
     negative; -inf where nothing is proved.
 
     First margin: the limit of ``E[X_A - X_j]``. Second margin: through tangents of slope c (see ``tangents``), which is
-    renewed step by step from the draws before (and from the selection sample, if there is one) for the betting limits;
+    renewed step by step from the draws before (and from the selection sample, if there is one) for ``star``;
     limits in closed form use the selection sample's slope, or c = 1 without one. The selection sample also gives the
     bets their first mean and variance. ``uniform`` holds a number for each input, drawn uniformly from (0, 1] and used
-    for its draws alone, by which betting limits are randomised at the last draw (T15a); 1 without.
+    for its draws alone, by which the limit ``star`` is randomised at the last draw (T15a); 1 without.
 
     >>> rows = np.tile([[0.9, 0.08, 0.02], [0.7, 0.2, 0.1]], (50, 1))
     >>> round(float(score_margin_lower(rows, 0)), 4), round(float(score_margin_lower(rows, 0, margin="quantile")), 4)
@@ -491,8 +476,8 @@ def score_margin_lower(
     numbers = np.broadcast_to(np.asarray(uniform, dtype=np.float64), len(given)).tolist()
     if not all(0.0 < u <= 1.0 for u in numbers):
         raise InvalidInput(f"uniform must be above 0 and at most 1; got {show(uniform)}")
-    if limit not in BETTING and min(numbers) < 1.0:
-        raise InvalidInput(f"uniform is for limits {' and '.join(BETTING)}; got {limit!r}")
+    if limit != "star" and min(numbers) < 1.0:
+        raise InvalidInput(f"uniform is for limit 'star'; got {limit!r}")
     found = [limit_of(limit, one._replace(uniform=u), level, margin) for one, u in zip(given, numbers, strict=True)]
     single = not isinstance(scores, Scores) and np.ndim(scores) == 2
     return np.asarray(found[0] if single else found, dtype=np.float64)

@@ -17,7 +17,8 @@ from typing import get_args
 
 import numpy as np
 
-from buckler.bounds.betting import LIMIT_SLACK, earlier_moments, sequence_lower
+from buckler.bounds.betting import earlier_moments
+from buckler.bounds.means import LIMIT_SLACK, sequence_lower
 from buckler.certificate import ABSTAINED, ANYTIME, Certificate
 from buckler.certificates import Certificates
 from buckler.certify import budget

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from buckler.certificate import ABSTAINED, Certificate, Claim
+from buckler.certificate import ABSTAINED, RANDOMISED, Certificate, Claim
 from buckler.certificates import Certificates
 from buckler.certify import budget
 from buckler.certify.methods import ENUMERATED, Method, Reads, find, sound_method
@@ -20,8 +20,7 @@ from buckler.noise import as_noise, check_margin, default_margin
 from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind, Noise, ScoreDtype, SimplexMap
 
 DEFAULT_METHODS = {"votes": "exact", "scores": "pairwise/star"}
-RANDOMISED_DEFAULT = "pairwise/randomised_star"
-"""The default method for scores where a seed is known."""
+"""``RANDOMISED`` is the default for scores where a seed is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,7 @@ def make_settings(
     if isinstance(method, Method):
         rule = method
     else:
-        default = DEFAULT_METHODS[reads] if scores is None or seed is None else RANDOMISED_DEFAULT
+        default = DEFAULT_METHODS[reads] if scores is None or seed is None else RANDOMISED
         rule = (sound_method if sound else find)(method or default, reads)
     if rule.randomised and seed is None:
         raise InvalidInput(f"seed must be given with method {rule.name!r}, which draws one number for each input")

@@ -89,8 +89,8 @@ def certify_command(
     run: Path = argument("Folder written by buckler sample."),
     given: options.CertifyOptions,
     method: str | None = option(
-        "exact, bonferroni or top_class for votes; pairwise/randomised_star, or pairwise/ and one of star, betting, "
-        "sequence, bernstein or hoeffding for scores. Choose it before you look.",
+        "exact, bonferroni or top_class for votes; pairwise/randomised_star, or pairwise/ and one of star, sequence, "
+        "bernstein or hoeffding for scores. Choose it before you look.",
         None,
         "exact; top_class for an imported log",
         group=options.CERTIFICATE_GROUP,

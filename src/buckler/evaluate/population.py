@@ -14,8 +14,7 @@ from scipy.special import ndtri
 
 from buckler.bounds import bernstein
 from buckler.bounds.bernstein import below_step, check_draws_of, fitted_pmf
-from buckler.bounds.betting import constant_stake_lower
-from buckler.bounds.star import star_lower
+from buckler.bounds.betting import constant_stake_lower, star_lower
 from buckler.certificate import ball, rounded_down
 from buckler.certify.budget import MOST_STATEMENT_DRAWS, after_drawing, split_alpha
 from buckler.errors import (

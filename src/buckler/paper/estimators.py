@@ -22,8 +22,8 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from scipy.special import ndtri
 
-from buckler.bounds.betting import check_draws
 from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
+from buckler.bounds.means import check_draws
 from buckler.certify.budget import split_alpha
 from buckler.certify.methods import Method, Reads, ScoreDraws, Votes, find
 from buckler.certify.votes import check_votes, margin_from_limits

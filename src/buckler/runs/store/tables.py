@@ -230,7 +230,7 @@ def certificate_of(row: dict[str, Any]) -> Certificate:
     if noise.parameters.get("sigma") != sigma:
         raise InvalidInput(f"sigma must be that of the noise, {noise.describe()}; got {sigma}")
     made = Certificate(noise=noise, **row)
-    most = largest_margin(made.margin_kind, made.alpha, made.n, made.method in RANDOMISED)
+    most = largest_margin(made.margin_kind, made.alpha, made.n, made.method == RANDOMISED)
     if made.margin > most:
         raise InvalidInput(
             f"margin must be at most {most:.6g}, that of {made.n:,} unanimous votes at alpha {made.alpha:g}; got "
