@@ -1,4 +1,4 @@
-"""``buckler reproduce`` as a user types it, on small evidence of its own; and docs/reproduction.md, made by it."""
+"""``buckler reproduce`` on small evidence, limits of recorded runs, and docs/reproduction.md, which the command wrote."""
 
 import csv
 import re
@@ -10,14 +10,19 @@ import numpy as np
 import pytest
 
 from buckler.cli.app import run
-from buckler.paper.library import open_library
+from buckler.errors import InvalidInput
+from buckler.paper.estimators import ESTIMATES, is_limit, method_of
+from buckler.paper.library import open_library, recorded_limits
 from buckler.paper.page import page_facts, reproduction_page
-from buckler.paper.printed import FIGURES, TABLES
+from buckler.paper.printed import ALPHA, FIGURES, TABLES
 from buckler.paper.reproduced import INVALID, PRINTED, VALID, Reproduced, reproduce_figure, reproduce_table, text_table
+from buckler.runs.certify import certify_evidence
 from buckler.runs.sample import sample
+from buckler.runs.store.evidence import open_evidence
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import open_dataset
-from buckler.types import AnyArray
+from buckler.types import AnyArray, MarginKind
+from tests.runs.victim import run as run_here
 from tests.runs.victim import spec
 
 ROOT = Path(__file__).parents[2]
@@ -146,7 +151,6 @@ def test_table_3_says_what_is_no_certificate(
         (["table4"], "part must be one of"),
         (["table1", "--evidence", "nowhere"], "evidence must be a folder that holds finished runs"),
         (["table1", "--page", "p.md"], "page is for 'all'"),
-        (["table1", "--log", "empty"], "log must name logs"),
         (["table2", "--evidence", "other"], "no run that table2 could be made from"),
     ],
 )
@@ -159,7 +163,6 @@ def test_a_mistake_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty").mkdir()
     (tmp_path / "other").mkdir()
     (tmp_path / "evidence").symlink_to(evidence)
     (tmp_path / "other" / "cifar10-sigma0.12").symlink_to(evidence / "cifar10-sigma0.12")
@@ -167,16 +170,6 @@ def test_a_mistake_is_one_line(
     error = capsys.readouterr().err
     assert text in error
     assert len(error.strip().splitlines()) == 1
-
-
-def test_a_log_of_our_own(evidence: Path, tmp_path: Path) -> None:
-    log = ROOT / "tests" / "golden" / "usual_log.tsv"
-    assert run(["reproduce", "table1", "--evidence", str(evidence), "--out", str(tmp_path), "--log", str(log)]) == 0
-    table = rows(tmp_path / "networks.csv")
-    assert {row["network"] for row in table} == {"usual_log"}
-    standing = {name: row["standing"] for row in table for name in row["row"].split(", ")}
-    assert standing.pop("published") == f"expected; {INVALID}"
-    assert standing == dict.fromkeys(("exact", "bonferroni", "top_class"), "expected")
 
 
 def test_what_the_paper_prints_hangs_together() -> None:
@@ -225,3 +218,93 @@ def test_saturated_scores_of_the_evidence_are_answered() -> None:
 
 def test_the_page_names_every_figure_in_order() -> None:
     assert re.findall(r"^\d+\. `(\w+)`: Figure", PAGE, re.MULTILINE) == [f"{f.data}_{f.name}" for f in FIGURES]
+
+
+BASE: dict[str, Any] = {"scores": "logits", "runner_ups": None, "limit": 6, "n": 200, "n0": 30}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("limits")
+    run_here(str(folder / "digits-sigma0.25"), spec=spec(**BASE))
+    run_here(str(folder / "digits-sigma0.25-kept"), spec=spec(**{**BASE, "scores": "softmax", "runner_ups": 2}))
+    return folder
+
+
+@pytest.mark.parametrize("margin", ["probability", "quantile"])
+@pytest.mark.parametrize("chosen", ["label", None])
+def test_sound_limits_are_those_of_certificates(home: Path, margin: MarginKind, chosen: str | None) -> None:
+    evidence = open_evidence(home / "digits-sigma0.25")
+    for methods, temperature in ((("exact", "bonferroni"), None), (("pairwise/star",), 0.5)):
+        limits = recorded_limits(evidence, [method_of(name) for name in methods], margin, 100, temperature, chosen)
+        for name, found in zip(methods, limits, strict=True):
+            certificates, labels = certify_evidence(
+                evidence, alpha=ALPHA, method=name, margin=margin, n=100, certified_class=chosen,
+                temperature=temperature,
+            )  # fmt: skip
+            assert found.sound, name
+            assert found.low.tolist() == [c.margin for c in certificates], name
+            assert labels is not None
+            for right, c, label in zip(found.right, certificates, labels, strict=True):
+                assert right or c.predicted != label, name
+                assert chosen is None or right, name
+
+
+def test_which_of_the_papers_are_limits() -> None:
+    assert not is_limit(method_of("published"), "probability")
+    assert is_limit(method_of("baseline/sequence"), "quantile")
+    for method in ("cited/sequence", "cited/bernstein", "published/sequence"):
+        assert is_limit(method_of(method), "probability")
+        assert not is_limit(method_of(method), "quantile")
+    assert not is_limit(method_of("published/bernstein"), "probability")
+    for estimate in ESTIMATES.values():
+        assert not is_limit(estimate, "probability")
+
+
+def test_kept_columns_and_all_classes_give_the_same(home: Path) -> None:
+    """The maximum of the rest is the runner-up of the classes left out, and alpha is shared by all ten of them."""
+    names = ("cited/sequence", "baseline/bernstein", "published/sequence")
+    both = (
+        recorded_limits(
+            open_evidence(home / f"digits-sigma0.25{end}"), [method_of(name) for name in names], "probability", 200, 1.0
+        )
+        for end in ("", "-kept")
+    )
+    for name, whole, kept in zip(names, *both, strict=True):
+        assert np.isfinite(whole.low).all(), name
+        assert kept.low == pytest.approx(whole.low, abs=1e-4), name
+
+
+def test_estimates_are_margins_of_means(home: Path) -> None:
+    evidence = open_evidence(home / "digits-sigma0.25")
+    (found,) = recorded_limits(evidence, [ESTIMATES["votes"]], "probability", 200, None)
+    counts, _, labels = evidence.counts()
+    assert labels is not None
+    rows = counts.values / 200
+    own = rows[np.arange(len(rows)), labels]
+    rows[np.arange(len(rows)), labels] = -1.0
+    assert found.low.tolist() == (own - rows.max(axis=1)).tolist()
+    assert not found.sound
+    means = [scores.values[0].mean(axis=0) for scores, _, _ in evidence.scores(temperature=1.0)]
+    (seems,) = recorded_limits(evidence, [ESTIMATES["scores"]], "probability", 200, 1.0)
+    for low, mean, label in zip(seems.low, means, labels, strict=True):
+        assert low == pytest.approx(mean[label] - np.delete(mean, label).max(), abs=1e-12)
+
+
+def test_a_library_finds_the_smallest_run_that_answers(home: Path, tmp_path: Path) -> None:
+    library = open_library(home)
+    assert library.sigmas("digits") == (0.25,)
+    found = library.find("digits", 0.25, 100, 0.1)
+    assert found is not None
+    assert found.root.name == "digits-sigma0.25"
+    assert library.find("digits", 0.25, 100, None) is not None
+    assert library.find("digits", 0.5, 100, None) is None
+    assert library.find("digits", 0.25, 150, None) is None
+    assert library.nearest_truth("digits", 0.25, 201) is None
+    with pytest.raises(InvalidInput, match="does not hold"):
+        recorded_limits(
+            open_evidence(home / "digits-sigma0.25-kept"), [method_of("pairwise/star")], "quantile", 100, 0.1
+        )
+    run_here(str(tmp_path / "digits-sigma0.25"), spec=spec(**BASE), max_samples=1000)
+    with pytest.raises(InvalidInput, match="not being finished"):
+        open_library(tmp_path)

@@ -14,7 +14,6 @@ from buckler.errors import InvalidInput, check_alpha
 from buckler.files import atomic_write, read_text
 from buckler.paper.library import open_library
 from buckler.paper.page import PAPER_PARTS, reproduce_paper
-from buckler.paper.peers import log_files
 from buckler.progress import bar
 from buckler.report.board import check_board, write_board
 from buckler.report.pages import build_page
@@ -126,7 +125,6 @@ def reproduce_command(
     part: str = argument(f"What to make: {', '.join(PAPER_PARTS)}.", "all"),
     evidence: Path = option("Folder of runs, each called DATA-sigma...", Path("evidence")),
     out: Path = option("Folder for tables and figures.", Path("reproduction")),
-    log: list[Path] | None = option("Log of another tool, or a folder of them; may be repeated."),
     page: Path | None = option("The page with everything, for 'all'.", None, "reproduction.md in --out"),
     quiet: bool = options.QUIET_OPTION,
 ) -> None:
@@ -139,13 +137,11 @@ def reproduce_command(
 
       buckler reproduce table1
       buckler reproduce all --evidence evidence/ --out reproduction/
-      buckler reproduce all --log peer_logs/ --out docs/reproduction
-        --page docs/reproduction.md
+      buckler reproduce all --out docs/reproduction --page docs/reproduction.md
     """
     library = open_library(evidence)
-    logs = log_files(log) if log else []
     with bar("figures and tables", quiet=quiet) as advance:
-        made = reproduce_paper(part, library, out, logs=logs, page=page, command=command_typed(), advance=advance)
+        made = reproduce_paper(part, library, out, page=page, command=command_typed(), advance=advance)
     if not quiet:
         for name in library.unfinished:
             say(f"buckler: {name} is not finished and was left out", error=True)

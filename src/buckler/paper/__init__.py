@@ -11,7 +11,6 @@ certificate comes of them.
   from scores, its radius R1, and all of them by name: ``method_of(name)``.
 - ``library``: a folder of runs -> the run that can answer a question -> limits by any method.
 - ``reproduced``: its tables and figures again, sound methods beside its own.
-- ``peers``: logs of other tools -> one table of what each method would certify, on average, on their networks.
 - ``page``: ``reproduce_paper(part, library, out)`` writes everything, and the page in words.
 
 May import: every room but ``cli``. Only ``cli`` imports this one.

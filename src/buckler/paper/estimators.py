@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from itertools import product
 from math import inf, log, nextafter, pi, sqrt
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from scipy.special import ndtri
@@ -110,24 +110,24 @@ def published_margin_lower(
     check_choice("estimate", estimate, get_args(Estimate))
     level, width, M = check_alpha(alpha), check_positive("tolerance", tolerance), check_whole("order", order, 0)
     votes = check_votes(top, runner_up, n)
-    how = _How(level, margin, M, solver, estimate, width, inclusive)
-    values = [_margin_lower(*outcome, how) for outcome in zip(*(each.ravel().tolist() for each in votes), strict=True)]
+    outcomes = zip(*(each.ravel().tolist() for each in votes), strict=True)
+    values = [_margin_lower(*outcome, level, margin, M, solver, estimate, width, inclusive) for outcome in outcomes]
     return np.array(values, dtype=np.float64).reshape(votes[0].shape)
 
 
-class _How(NamedTuple):
-    alpha: float
-    margin: MarginKind
-    order: int
-    solver: Solver
-    estimate: Estimate
-    tolerance: float
-    inclusive: bool
-
-
 @lru_cache(maxsize=1 << 16)
-def _margin_lower(x1: int, x2: int, n: int, how: _How) -> float:
-    alpha, margin, order, solver = how[:4]
+def _margin_lower(
+    x1: int,
+    x2: int,
+    n: int,
+    alpha: float,
+    margin: MarginKind,
+    order: int,
+    solver: Solver,
+    estimate: Estimate,
+    tolerance: float,
+    inclusive: bool,
+) -> float:
     if margin == "quantile":
         share = split_alpha(alpha, 2)
         low = clopper_pearson_lower(x1, n, share)
@@ -135,11 +135,11 @@ def _margin_lower(x1: int, x2: int, n: int, how: _How) -> float:
             return float(margin_from_limits(margin, low, clopper_pearson_upper(x2, n, share)))
     terms = frequency_terms(n, margin, order)
     theta = float(terms[x1] - terms[x2])
-    if margin == "quantile" and how.estimate == "exact":
+    if margin == "quantile" and estimate == "exact":
         theta = float(ndtri(x1 / n) - ndtri(x2 / n))
         if theta == np.inf:
             return theta
-    counted = published_counted(theta, n, margin, order, inclusive=how.inclusive)
+    counted = published_counted(theta, n, margin, order, inclusive=inclusive)
     region, starts = upper_region(counted, n), published_starts(x1, x2, n, margin)
 
     def program(L: float) -> SignomialProgram:
@@ -151,7 +151,7 @@ def _margin_lower(x1: int, x2: int, n: int, how: _How) -> float:
         "fast": lambda L: program(L).fast_solve(starts[0]),
     }
     slow = solvers["signomial" if solver == "fast" else solver]
-    return published_fast_bisection(slow, solvers[solver], theta, alpha, how.tolerance)
+    return published_fast_bisection(slow, solvers[solver], theta, alpha, tolerance)
 
 
 def published_bernstein_lower(

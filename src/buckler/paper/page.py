@@ -14,7 +14,6 @@ from buckler.certify.votes import vote_margin_lower
 from buckler.errors import InvalidInput, MissingExtra, check_choice
 from buckler.files import atomic_write
 from buckler.paper.library import Library
-from buckler.paper.peers import networks_table
 from buckler.paper.printed import ALPHA, FIGURES, TABLES
 from buckler.paper.reproduced import (
     ESTIMATE,
@@ -51,12 +50,11 @@ def reproduce_paper(
     library: Library,
     out: Path,
     *,
-    logs: Sequence[Path] = (),
     page: Path | None = None,
     command: str = "buckler reproduce",
     advance: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Made:
-    """Write one of ``PAPER_PARTS`` of the paper into the folder ``out``, and one table about logs of other tools.
+    """Write one of ``PAPER_PARTS`` of the paper into the folder ``out``.
 
     Tables are written as Markdown, LaTeX and CSV, figures as PNG and PDF. With ``all`` comes the page,
     ``reproduction.md`` in ``out`` unless another place is given; it says which ``command`` made it. ``advance`` is told
@@ -67,7 +65,7 @@ def reproduce_paper(
         raise InvalidInput(f"page is for 'all', the part with everything on the page; got {part!r}")
     figures = FIGURES if part in {"figures", "all"} else ()
     wanted = [table for table in TABLES.values() if part in {table.name, "all"}]
-    steps, total = count(1), len(figures) + len(wanted) + bool(logs)
+    steps, total = count(1), len(figures) + len(wanted)
     captions: dict[str, str] = {}
     for figure in figures:
         if (drawing := reproduce_figure(figure, library)) is not None:
@@ -82,9 +80,6 @@ def reproduce_paper(
             again.append(made)
         advance(next(steps), total)
     tables = {made.printed.name: text_table(made) for made in again}
-    if logs:
-        tables["networks"] = networks_table(logs)
-        advance(next(steps), total)
     if not (tables or captions):
         raise InvalidInput(f"{str(library.root)!r} holds no run that {part} could be made from")
     texts = {
