@@ -103,7 +103,7 @@ class TorchClassifier(Classifier):
             module = copy.deepcopy(module).to(there)
             if channels_last:
                 module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        super().__init__(module, infer_classes(module) if num_classes is None else num_classes)
+        super().__init__(module, infer_classes(module) if num_classes is None else num_classes, library="torch")
         self.module = module
         self.device = str(there)
         self.compiled = compile
