@@ -138,8 +138,8 @@ def test_an_interrupt_says_how_to_go_on(here: Path, kind: signal.Signals) -> Non
 
 
 def test_a_table_of_labels_is_taken_as_it_is_meant(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (here / "images" / "more").mkdir(parents=True)
-    for name in ("a.png", "b.png", "more/c.png", "more/d.png"):
+    (here / "images").mkdir()
+    for name in ("a.png", "b.png"):
         Image.new("RGB", (8, 8)).save(here / "images" / name)
     table = here / "images" / "labels.csv"
     classes = ["--num-classes", "3", "--model", "test_models_for_sample:images"]
@@ -147,12 +147,9 @@ def test_a_table_of_labels_is_taken_as_it_is_meant(here: Path, capsys: pytest.Ca
         ("a.png,cat", "must give each class as a whole number, from 0 on; got 'cat' for 'a.png'"),
         ("a.png,3\nb.png,1", "above the largest label, 3; got 3: labels begin at 0, and these seem to begin at 1"),
         ("a.png,3\nb.png,0", "above the largest label, 3; got 3\n"),
-        ("a.png,1\nb.png,0", "leaves out 2 of 4 images, which are not taken: 'more/c.png', ..."),
-        ("a.png,1\nb.png,0\nmore/d.png,2", "leaves out 1 of 4 images, which are not taken: 'more/c.png'\n"),
     ):
         table.write_text(f"file,label\n{rows}\n")
-        code = run(["sample", "r" + str(len(rows)), *SAMPLE, "--data", "images", *classes, "--quiet"])
-        assert code == (0 if "leaves out" in named else 2)
+        assert run(["sample", "r" + str(len(rows)), *SAMPLE, "--data", "images", *classes, "--quiet"]) == 2
         assert named in capsys.readouterr().err
 
 
