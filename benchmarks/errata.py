@@ -7,14 +7,14 @@ A test compares what is computed here with what the page says.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import product
 from math import sqrt
 
 import numpy as np
 from scipy.special import gammaln, ndtr, ndtri, xlogy
 
-from buckler.certify.scores import draws_of
+from buckler.certify.scores import as_scores, draws_of
 from buckler.certify.votes import margin, vote_margin_lower
 from buckler.evaluate.audit import CountsBound, audit_discrete
 from buckler.paper.estimators import (
@@ -33,7 +33,7 @@ from buckler.paper.signomial import (
     published_starts,
     upper_region,
 )
-from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind
+from buckler.types import FloatArray, IntArray, MarginKind
 
 Figures = dict[str, str]
 
@@ -45,10 +45,11 @@ LEAK = 1.65e-6
 """What each rival of a near-one-hot row gets: a softmax of logits 13.3 apart."""
 
 
-def score_limits(name: str, scores: FloatArray, labels: ArrayLike, alpha: float, margin: MarginKind) -> FloatArray:
+def score_limits(name: str, scores: FloatArray, labels: Iterable[int], alpha: float, margin: MarginKind) -> FloatArray:
     """Return the limit of each input by a method for scores, whether it has a guarantee or not."""
     method = METHODS[name]
-    return np.array([method.limit(given, alpha, margin) for given in draws_of(scores, labels, None)])
+    record = as_scores("scores", scores)
+    return np.array([method.limit(draws_of(record, i, k), alpha, margin) for i, k in enumerate(labels)])
 
 
 def binary_miss(p: float, kind: MarginKind, order: int = 10) -> float:

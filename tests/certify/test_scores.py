@@ -183,9 +183,8 @@ def test_kept_columns_are_checked() -> None:
     rows = softmax_rows(1, 50, 6)[None]
     with pytest.raises(InvalidInput, match="kept column"):
         score_margin_lower(kept(rows, [0, 1]), [4])
-    bare = Scores(("a",), rows[:, :, :3], np.array([[0, 1, 2]]), 6, "softmax")
-    with pytest.raises(InvalidInput, match="column of the rest"):
-        score_margin_lower(bare, [0])
+    with pytest.raises(InvalidInput, match="columns must hold every class or one of the rest"):
+        Scores(("a",), rows[:, :, :3], np.array([[0, 1, 2]]), 6, "softmax")
 
 
 def test_certificates() -> None:
@@ -218,7 +217,7 @@ def test_the_class_is_the_winner_of_the_same_scores() -> None:
 
 def test_the_class_comes_from_the_selection() -> None:
     before = softmax_rows(9, 64, 5)[:, [2, 1, 0, 3, 4]]
-    assert largest_mean_class(before).tolist() == [2]
+    assert largest_mean_class([before]).tolist() == [2]
     swapped = ROWS[:, [2, 1, 0, 3, 4]]
     found = certify_scores([swapped], sigma=0.5, selection=[before])[0]
     assert (found.predicted, found.n0, found.winner_alpha) == (2, 64, 0.0)
@@ -256,7 +255,10 @@ def test_a_record_brings_its_names_and_map() -> None:
         ({"scores": [[0.5, np.nan]]}, "finite"),
         ({"scores": [[1.0, 0.0], [0.5, 0.4], [0.5, 0.4]]}, "draw 1"),
         ({"scores": np.full((2, 3, 2), 0.5), "label": [0, 0], "selection": np.full((3, 3, 2), 0.5)}, "match scores"),
-        ({"scores": np.full((2, 3, 2), 0.5), "label": [0, 0], "selection": np.full((3, 2), 0.5)}, "match scores"),
+        (
+            {"scores": np.full((2, 3, 2), 0.5), "label": [0, 0], "selection": np.full((3, 2), 0.5)},
+            "selection must have shape",
+        ),
         ({"scores": np.full((2, 3, 2), 0.5), "label": 0}, "label"),
         ({"scores": [0.5, 0.5]}, "shape"),
         ({"scores": [[1.0], [1.0]]}, "m >= 2"),
@@ -328,7 +330,7 @@ def test_separate_draws_may_have_equal_scores() -> None:
         ({"scores": ROWS}, r"shape \[inputs, n, m\]"),
         ({"labels": None, "selection": [ROWS]}, "selection must be scores of separate draws"),
         ({"labels": None, "selection": ROWS}, r"selection must have shape"),
-        ({"labels": None, "selection": [ROWS[:9], ROWS[:9]]}, r"selection must have shape"),
+        ({"labels": None, "selection": [ROWS[:9], ROWS[:9]]}, "selection must match scores"),
         ({"labels": None, "selection": [ROWS[:9, :2] / ROWS[:9, :2].sum(1)[:, None]]}, "selection must match scores"),
     ],
 )

@@ -8,7 +8,7 @@ Each limit holds alone. Whoever looks at several methods, temperatures or prefix
 must give each of them ``budget.split_alpha(alpha, how_many)``, or choose on a selection sample.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import cast, get_args
@@ -30,8 +30,8 @@ from buckler.certify.settings import (
     make_certificates,
     make_settings,
     names_or_numbers,
-    scoring,
 )
+from buckler.certify.settings import scoring as scoring_named
 from buckler.certify.tangents import (
     LARGEST_REPORTED_MARGIN,
     MARGINS,
@@ -53,7 +53,18 @@ from buckler.errors import (
     check_whole_array,
     show,
 )
-from buckler.types import LARGEST_SEED, OTHERS, ArrayLike, FloatArray, IntArray, Limit, MarginKind, Noise, SimplexMap
+from buckler.types import (
+    LARGEST_SEED,
+    OTHERS,
+    ArrayLike,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Limit,
+    MarginKind,
+    Noise,
+    SimplexMap,
+)
 
 LIMITS: dict[str, Callable[[FloatArray, float, float, float], FloatArray]] = {
     "star": star_lower,
@@ -72,8 +83,9 @@ ROW_SUM_TOLERANCE = 5e-3
 class Scores:
     """Scores of noisy copies in the simplex, ``values[input, draw, column]``, in the order of the draws.
 
-    ``columns[input, column]`` is the class of each column; ``OTHERS`` marks the column with the maximum over all other
-    classes. The choice of columns must be fixed beforehand or come from the selection stream.
+    ``columns[input, column]`` is the class of each column. Where classes are left out, ``OTHERS`` marks the column with
+    the maximum over them: it is at least each of them draw by draw, so a limit against it is one against each. The
+    choice of columns must be fixed beforehand or come from the selection stream.
     """
 
     ids: tuple[str, ...]
@@ -86,7 +98,7 @@ class Scores:
     def __post_init__(self) -> None:
         values = check_float_array("scores", self.values)
         columns = check_whole_array("columns", self.columns, low=OTHERS)
-        num_classes = check_whole("num_classes", self.num_classes, 2)
+        classes = check_whole("num_classes", self.num_classes, 2)
         if values.ndim != 3 or 0 in values.shape or columns.shape != (values.shape[0], values.shape[2]):
             raise InvalidInput(
                 f"scores must have shape [inputs, draws, columns] and columns [inputs, columns]; "
@@ -95,29 +107,36 @@ class Scores:
         check_choice("map", self.map, SIMPLEX_MAPS)
         if self.temperature is not None:
             check_positive("temperature", self.temperature)
-        if (columns >= num_classes).any() or any(len(set(row.tolist())) != row.size for row in columns):
+        if (columns >= classes).any() or any(len(set(row.tolist())) != row.size for row in columns):
+            raise InvalidInput(f"columns must be different classes below {classes}, or {OTHERS}; got {show(columns)}")
+        others = (columns == OTHERS).any(axis=1)
+        if not others.all() and columns.shape[1] < classes:
             raise InvalidInput(
-                f"columns must be different classes below {num_classes}, or {OTHERS}; got {show(columns)}"
+                f"columns must hold every class or one of the rest ({OTHERS}); got {columns.shape[1]} of {classes} "
+                f"classes at input {int(others.argmin())}"
             )
         names_or_numbers(self.ids, values.shape[0])
-        sums = values.sum(axis=2)
-        full = ~(columns == OTHERS).any(axis=1) & (columns.shape[1] == num_classes)
-        wrong = (values < 0.0).any(axis=2) | (values > 1.0 + ROW_SUM_TOLERANCE).any(axis=2)
-        wrong |= np.where(full[:, None], np.abs(sums - 1.0) > ROW_SUM_TOLERANCE, sums > 1.0 + ROW_SUM_TOLERANCE)
-        if wrong.any():
-            i, draw = (int(k) for k in np.argwhere(wrong)[0])
-            raise InvalidInput(
-                f"scores must be nonnegative and sum to one, or to at most one without all classes, within "
-                f"{ROW_SUM_TOLERANCE}; "
-                f"got {show(values[i, draw].tolist())} at input {i} ({self.ids[i]}), draw {draw}"
-            )
-        object.__setattr__(self, "values", np.minimum(values, 1.0))
+        object.__setattr__(self, "values", check_rows("scores", values, ~others))
         object.__setattr__(self, "columns", columns)
 
     @property
     def n(self) -> int:
         """The number of draws of each input."""
         return int(self.values.shape[1])
+
+
+def check_rows(name: str, values: FloatArray, full: BoolArray) -> FloatArray:
+    """Return scores, each cut at 1. Rows of inputs that are ``full`` must sum to one, others to at most one."""
+    sums = values.sum(axis=2)
+    least = np.where(full, 1.0 - ROW_SUM_TOLERANCE, 0.0)[:, None]
+    wrong = (values < 0.0).any(axis=2) | (sums < least) | (sums > 1.0 + ROW_SUM_TOLERANCE)
+    if wrong.any():
+        i, draw = (int(k) for k in np.argwhere(wrong)[0])
+        raise InvalidInput(
+            f"{name} must be nonnegative and sum to one, or to at most one without all classes, within "
+            f"{ROW_SUM_TOLERANCE}; got {show(values[i, draw].tolist())} at input {i}, draw {draw}"
+        )
+    return np.minimum(values, 1.0) if values.max() > 1.0 else values
 
 
 def certify_scores(
@@ -152,20 +171,32 @@ def certify_scores(
     >>> certify_scores([rows], sigma=0.5, labels=[0]).radii.round(4)
     array([0.5769])
     """
-    if isinstance(scores, Scores) and scoring is not None:
-        raise InvalidInput(f"scoring must be left out for a Scores record, which names its map; got {scoring}")
-    how = _scoring_of(scores) if isinstance(scores, Scores) else Softmax() if scoring is None else scoring
+    how: Scoring | None = Softmax() if scoring is None else scoring
+    if isinstance(scores, Scores):
+        if scoring is not None:
+            raise InvalidInput(f"scoring must be left out for a Scores record, which names its map; got {scoring}")
+        how = scoring_named(scores.map, scores.temperature)
     if seed is not None:
         check_whole("seed", seed, 0, LARGEST_SEED)
     settings = make_settings(sigma=sigma, noise=noise, alpha=alpha, method=method, margin=margin, scores=how, seed=seed)
-    made = scores_to_certificates(scores, settings, labels=labels, selection=selection, ids=ids)
-    classes = scores.num_classes if isinstance(scores, Scores) else np.shape(scores)[2]
-    warn_of_few_draws(int(made.n.max()), settings, classes, winner=labels is None and selection is None)
-    return replace(made, classes=range(classes))
+    if settings.method.randomised and ids is None and not isinstance(scores, Scores):
+        raise InvalidInput(f"ids must be given with method {settings.method.name!r}; got None")
+    record = as_scores("scores", scores, ids)
+    made = scores_to_certificates(record, settings, labels=labels, selection=selection)
+    warn_of_few_draws(record.n, settings, record.num_classes, winner=labels is None and selection is None)
+    return replace(made, classes=range(record.num_classes))
 
 
-def _scoring_of(scores: Scores) -> Scoring | None:
-    return scoring(scores.map, scores.temperature)
+def as_scores(name: str, scores: ArrayLike | Scores, ids: Sequence[str] | None = None) -> Scores:
+    """Return scores ``[inputs, n, m]`` of all classes as a record; a record comes back as it is, but for ``ids``."""
+    if isinstance(scores, Scores):
+        return scores if ids is None else replace(scores, ids=tuple(ids))
+    array = check_float_array(name, scores)
+    if array.ndim != 3 or 0 in array.shape or array.shape[2] < 2:
+        raise InvalidInput(f"{name} must have shape [inputs, n, m] with m >= 2; got shape {array.shape}")
+    inputs, _, m = array.shape
+    values = check_rows(name, array, np.ones(inputs, dtype=np.bool_))
+    return Scores(tuple(names_or_numbers(ids, inputs)), values, np.tile(np.arange(m), (inputs, 1)), m, "softmax")
 
 
 def scores_to_certificates(
@@ -177,49 +208,41 @@ def scores_to_certificates(
     ids: Sequence[str] | None = None,
 ) -> Certificates:
     """Return the certificates of scores under checked settings; arguments are those of ``certify_scores``."""
-    if ids is None and isinstance(scores, Scores):
-        ids = scores.ids
-    chosen, low, n = limits_of_scores(scores, settings, labels=labels, selection=selection, ids=ids)
-    return make_certificates(settings, chosen, low, n, names_or_numbers(ids, len(low)))
+    record = as_scores("scores", scores, ids)
+    chosen, low, n = limits_of_scores(record, settings, labels=labels, selection=selection)
+    return make_certificates(settings, chosen, low, n, record.ids)
 
 
 def limits_of_scores(
-    scores: ArrayLike | Scores,
-    settings: Settings,
-    *,
-    labels: ArrayLike | None = None,
-    selection: ArrayLike | Scores | None = None,
-    ids: Sequence[str] | None = None,
+    scores: Scores, settings: Settings, *, labels: ArrayLike | None = None, selection: ArrayLike | Scores | None = None
 ) -> tuple[ChosenClass, FloatArray, IntArray]:
     """Return the class of each input, the lower limit of its margin, and its draws.
 
     **Guarantee.** For a sound method, the class is not the smoothed prediction or its limit exceeds its margin with
     probability at most ``settings.alpha``; with labels or selection, the limit alone.
     """
-    values = scores.values if isinstance(scores, Scores) else check_scores("scores", scores)
-    if values.ndim != 3:
-        raise InvalidInput(f"scores must have shape [inputs, n, m]; got shape {values.shape}")
-    _check_separate(values, selection)
-    chosen = _chosen_class(scores, values, settings, labels, selection)
-    fits = isinstance(scores, Scores) and isinstance(selection, Scores)
-    if isinstance(selection, Scores) and not (fits and np.array_equal(selection.columns, scores.columns)):  # type: ignore[union-attr]
-        selection = None  # it chose the class, and cannot tune bets on other columns
-    low = np.full(len(values), -np.inf)
-    rows = np.flatnonzero(chosen.classes != ABSTAINED)
-    if rows.size:
-        earlier = None if selection is None else _rows(selection, rows)
-        given = draws_of(_rows(scores, rows), chosen.classes[rows], earlier)
-        if settings.method.randomised:
-            if ids is None and isinstance(scores, Scores):
-                ids = scores.ids
-            if ids is None:
-                raise InvalidInput(f"ids must be given with method {settings.method.name!r}; got None")
-            seed = cast(int, settings.seed)
-            given = [
-                one._replace(uniform=uniform_of(seed, ids[i])) for i, one in zip(rows.tolist(), given, strict=True)
-            ]
-        low[rows] = [float(settings.method.limit(one, chosen.alpha, settings.margin)) for one in given]
-    return chosen, low, np.full(len(values), values.shape[1], dtype=np.int64)
+    inputs = len(scores.values)
+    earlier = None if selection is None else as_scores("selection", selection)
+    selected = None
+    if earlier is not None:
+        _check_separate(scores, earlier)
+        if labels is None:
+            selected = largest_mean_class(earlier), np.full(inputs, earlier.n, dtype=np.int64)
+        if not np.array_equal(earlier.columns, scores.columns):
+            earlier = None  # it chose the class, and cannot tune bets on other columns
+
+    def winner(level: float) -> IntArray:
+        columns = winner_of_scores(scores.values, alpha=level)
+        named = scores.columns[np.arange(inputs), np.maximum(columns, 0)]
+        return np.asarray(np.where((columns < 0) | (named == OTHERS), ABSTAINED, named), dtype=np.int64)
+
+    chosen = choose_class(settings.level, inputs, scores.num_classes, labels=labels, selected=selected, winner=winner)
+    low = np.full(inputs, -np.inf)
+    for i in np.flatnonzero(chosen.classes != ABSTAINED).tolist():
+        uniform = uniform_of(cast(int, settings.seed), scores.ids[i]) if settings.method.randomised else 1.0
+        given = draws_of(scores, i, int(chosen.classes[i]), earlier, uniform)
+        low[i] = float(settings.method.limit(given, chosen.alpha, settings.margin))
+    return chosen, low, np.full(inputs, scores.n, dtype=np.int64)
 
 
 def uniform_of(seed: int, name: str) -> float:
@@ -237,19 +260,10 @@ def uniform_of(seed: int, name: str) -> float:
     return max(((word >> 11) + 1) / 2**53, LEAST_UNIFORM)
 
 
-def _rows(scores: ArrayLike | Scores, rows: IntArray) -> ArrayLike | Scores:
-    if not isinstance(scores, Scores):
-        return np.asarray(scores)[rows]
-    ids = tuple(scores.ids[i] for i in rows.tolist())
-    return Scores(ids, scores.values[rows], scores.columns[rows], scores.num_classes, scores.map, scores.temperature)
-
-
-def _check_separate(values: FloatArray, selection: ArrayLike | Scores | None) -> None:
-    if selection is None:
-        return
-    other = selection.values if isinstance(selection, Scores) else check_scores("selection", selection)
-    if other.ndim != 3 or len(other) != len(values):
-        raise InvalidInput(f"selection must have shape [{len(values)}, n0, m]; got shape {other.shape}")
+def _check_separate(scores: Scores, selection: Scores) -> None:
+    values, other = scores.values, selection.values
+    if len(other) != len(values) or selection.num_classes != scores.num_classes:
+        raise InvalidInput(f"selection must match scores in inputs and classes; got {other.shape} and {values.shape}")
     if np.shares_memory(other, values) or _is_copy(other, values):
         raise InvalidInput("selection must be scores of separate draws; got the same scores as the evidence")
 
@@ -270,31 +284,6 @@ def _is_copy(selection: FloatArray, values: FloatArray) -> bool:
     return telling
 
 
-def _chosen_class(
-    scores: ArrayLike | Scores,
-    values: FloatArray,
-    settings: Settings,
-    labels: ArrayLike | None,
-    selection: ArrayLike | Scores | None,
-) -> ChosenClass:
-    """Return the class of each input, and the level that is left for its limit."""
-    record = scores if isinstance(scores, Scores) else None
-    classes = record.num_classes if record is not None else values.shape[-1]
-    selected = None
-    if labels is None and selection is not None:
-        drawn = selection.values.shape[1] if isinstance(selection, Scores) else np.shape(selection)[-2]
-        selected = largest_mean_class(selection), np.full(len(values), drawn, dtype=np.int64)
-
-    def winner(level: float) -> IntArray:
-        columns = winner_of_scores(values, alpha=level)
-        if record is None:
-            return columns
-        named = record.columns[np.arange(len(columns)), np.maximum(columns, 0)]
-        return np.asarray(np.where((columns < 0) | (named == OTHERS), ABSTAINED, named), dtype=np.int64)
-
-    return choose_class(settings.level, len(values), classes, labels=labels, selected=selected, winner=winner)
-
-
 def largest_mean_class(selection: ArrayLike | Scores) -> IntArray:
     """Return the class of the largest mean score of each input of a selection sample, ties to the lowest column.
 
@@ -303,88 +292,23 @@ def largest_mean_class(selection: ArrayLike | Scores) -> IntArray:
     >>> largest_mean_class([[[0.2, 0.8], [0.9, 0.1], [0.3, 0.7]]])
     array([1])
     """
-    if isinstance(selection, Scores):
-        means = np.where(selection.columns == OTHERS, -1.0, selection.values.mean(axis=1))
-        best = means.argmax(axis=1)
-        return np.asarray(selection.columns[np.arange(len(best)), best], dtype=np.int64)
-    values = check_scores("selection", selection)
-    return np.atleast_1d(np.asarray(values.mean(axis=-2).argmax(axis=-1), dtype=np.int64))
+    made = as_scores("selection", selection)
+    best = np.where(made.columns == OTHERS, -1.0, made.values.mean(axis=1)).argmax(axis=1)
+    return np.asarray(made.columns[np.arange(len(best)), best], dtype=np.int64)
 
 
-def check_scores(name: str, scores: ArrayLike) -> FloatArray:
-    """Return scores as float64 ``[n, m]`` or ``[inputs, n, m]``: nonnegative rows that sum to one within 5e-3."""
-    array = check_float_array(name, scores)
-    if array.ndim not in {2, 3} or 0 in array.shape or array.shape[-1] < 2:
-        raise InvalidInput(f"{name} must have shape [n, m] or [inputs, n, m] with m >= 2; got shape {array.shape}")
-    sums = array.sum(axis=-1)
-    if array.min() < 0.0 or np.abs(sums - 1.0).max() > ROW_SUM_TOLERANCE:
-        wrong = (array < 0.0).any(axis=-1) | (np.abs(sums - 1.0) > ROW_SUM_TOLERANCE)
-        where = tuple(int(i) for i in np.argwhere(wrong)[0])
-        at = f"draw {where[-1]}" if len(where) == 1 else f"input {where[0]}, draw {where[1]}"
-        raise InvalidInput(
-            f"{name} must be nonnegative and sum to one within {ROW_SUM_TOLERANCE}; "
-            f"got {show(array[where].tolist())} at {at}"
-        )
-    return np.minimum(array, 1.0) if array.max() > 1.0 else array
-
-
-def _columns(scores: Scores) -> Iterator[tuple[int, list[int]]]:
-    for i, row in enumerate(scores.columns):
-        if OTHERS not in row and row.size < scores.num_classes:
-            raise InvalidInput(
-                f"scores must keep every class or hold a column of the rest ({OTHERS}); "
-                f"got {row.size} of {scores.num_classes} classes at input {i} ({scores.ids[i]})"
-            )
-        yield i, row.tolist()
-
-
-def draws_of(scores: ArrayLike | Scores, label: ArrayLike, selection: ArrayLike | Scores | None) -> list[ScoreDraws]:
-    """Return the draws of each input split into class A and its rivals, with moments from the selection sample.
-
-    Kept columns may include the maximum of the rest: it is at least each of its members draw by draw, so a limit
-    against it is one against each of them. Which columns are kept must not depend on the estimation draws.
-    """
-    if isinstance(scores, Scores):
-        values, classes = scores.values, scores.num_classes
-        labels = check_label(label, classes, values.shape[0])
-        positions = []
-        for i, row in _columns(scores):
-            if int(labels[i]) not in row:
-                raise InvalidInput(f"label must be a kept column; got {int(labels[i])}, kept {show(row)}, at input {i}")
-            positions.append(row.index(int(labels[i])))
-    else:
-        values = check_scores("scores", scores)
-        classes = values.shape[-1]
-        labels = check_label(label, classes, values.shape[0] if values.ndim == 3 else None)
-        positions = np.atleast_1d(labels).tolist()
-    earlier: FloatArray | None = None
-    if isinstance(selection, Scores):
-        if not isinstance(scores, Scores) or not np.array_equal(selection.columns, scores.columns):
-            raise InvalidInput("selection must keep the same columns as scores, or be left out where label is given")
-        earlier = selection.values
-    elif selection is not None:
-        earlier = check_scores("selection", selection)
-    if earlier is not None and (
-        earlier.ndim != values.ndim
-        or earlier.shape[-1] != values.shape[-1]
-        or (values.ndim == 3 and earlier.shape[0] != values.shape[0])
-    ):
-        raise InvalidInput(
-            f"selection must match scores in inputs and classes; got shapes {earlier.shape} and {values.shape}"
-        )
-    found = []
-    stacked = values.reshape(-1, *values.shape[-2:])
-    for i, position in enumerate(positions):
-        by_class = stacked[i].T
-        others = np.delete(np.arange(by_class.shape[0]), position)
-        rivals = np.empty((others.size, by_class.shape[1]))
-        rivals[:position], rivals[position:] = by_class[:position], by_class[position + 1 :]
-        moments = np.zeros((others.size, NO_EARLIER.size))
-        if earlier is not None:
-            before = np.ascontiguousarray(earlier.reshape(-1, *earlier.shape[-2:])[i].T)
-            moments = np.stack([earlier_moments(before[position], before[j]) for j in others])
-        found.append(ScoreDraws(np.ascontiguousarray(by_class[position]), rivals, moments, classes))
-    return found
+def draws_of(scores: Scores, i: int, label: int, selection: Scores | None = None, uniform: float = 1.0) -> ScoreDraws:
+    """Return the draws of input i split into class ``label`` and its rivals, with moments from the selection sample."""
+    place = scores.columns[i].tolist()
+    if label not in place:
+        raise InvalidInput(f"label must be a kept column; got {label}, kept {show(place)}, at input {i}")
+    own = place.index(label)
+    by_class = np.ascontiguousarray(scores.values[i].T)
+    rivals, earlier = np.delete(by_class, own, axis=0), np.zeros((len(place) - 1, NO_EARLIER.size))
+    if selection is not None:
+        before = np.ascontiguousarray(selection.values[i].T)
+        earlier = np.stack([earlier_moments(before[own], rival) for rival in np.delete(before, own, axis=0)])
+    return ScoreDraws(by_class[own], rivals, earlier, scores.num_classes, uniform)
 
 
 def _first(given: ScoreDraws, alpha: float, limit: Limit) -> float:
@@ -472,12 +396,26 @@ def score_margin_lower(
     """
     check_choice("limit", limit, get_args(Limit))
     check_choice("margin", margin, get_args(MarginKind))
-    level, given = check_alpha(alpha), draws_of(scores, label, selection)
-    numbers = np.broadcast_to(np.asarray(uniform, dtype=np.float64), len(given)).tolist()
+    level, single = check_alpha(alpha), False
+    if not isinstance(scores, Scores):
+        scores = check_float_array("scores", scores)
+        if single := scores.ndim == 2:
+            scores = scores[None]
+            selection = None if selection is None else cast(ArrayLike, [selection])
+    record = as_scores("scores", scores)
+    inputs = len(record.values)
+    labels = np.atleast_1d(check_label(label, record.num_classes, None if single else inputs))
+    earlier = None if selection is None else as_scores("selection", selection)
+    if earlier is not None and not np.array_equal(earlier.columns, record.columns):
+        came = f"{earlier.columns.shape} and {record.columns.shape}"
+        raise InvalidInput(f"selection must match scores in inputs and columns; got columns of shape {came}")
+    numbers = np.broadcast_to(np.asarray(uniform, dtype=np.float64), inputs).tolist()
     if not all(0.0 < u <= 1.0 for u in numbers):
         raise InvalidInput(f"uniform must be above 0 and at most 1; got {show(uniform)}")
     if limit != "star" and min(numbers) < 1.0:
         raise InvalidInput(f"uniform is for limit 'star'; got {limit!r}")
-    found = [limit_of(limit, one._replace(uniform=u), level, margin) for one, u in zip(given, numbers, strict=True)]
-    single = not isinstance(scores, Scores) and np.ndim(scores) == 2
+    found = [
+        limit_of(limit, draws_of(record, i, k, earlier, u), level, margin)
+        for i, (k, u) in enumerate(zip(labels.tolist(), numbers, strict=True))
+    ]
     return np.asarray(found[0] if single else found, dtype=np.float64)

@@ -208,12 +208,12 @@ def _can_certify(n: int, settings: Settings, num_classes: int, winner: bool) -> 
         votes = n * np.eye(1, num_classes, dtype=np.int64)
         chosen, low, _ = limits_of_votes(votes, settings, labels=labels)
     else:
-        from buckler.certify.scores import limits_of_scores  # compiled code, loaded only where it is used
+        from buckler.certify.scores import as_scores, limits_of_scores  # compiled code, loaded only where it is used
 
         # Each input has a random number of its own under a randomised method, and may be lucky.
         level, method = settings.alpha, find(settings.method.name.replace("randomised_", ""))
         luck = min(0.49, level / LEAST_UNIFORM) if settings.method.randomised else level
-        scores = np.eye(1, num_classes)[None].repeat(n, axis=1)
+        scores = as_scores("scores", np.eye(1, num_classes)[None].repeat(n, axis=1))
         chosen, low, _ = limits_of_scores(scores, replace(settings, method=method, alpha=luck), labels=labels)
     return chosen.classes[0] != ABSTAINED and settings.noise.radius(float(low[0]), settings.margin) > 0.0
 
