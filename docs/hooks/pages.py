@@ -1,4 +1,4 @@
-"""Pages made when the site is built (the reference, a page a room; the project's own files), and KaTeX for formulas."""
+"""Pages made when the site is built (the reference, a page a room; README and its like), and KaTeX for formulas."""
 
 import json
 import re
@@ -10,8 +10,16 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "buckler"
-PROJECT = {"changelog.md": ROOT / "CHANGELOG.md", "contributing.md": ROOT / "CONTRIBUTING.md"}
-WHOLE = "    options: {show_root_heading: false, show_root_toc_entry: false}\n"
+PROJECT = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
+"""Pages of the site, and the files of the repository that they are."""
+
+DOORS = """\
+# Reference
+
+Here are the modules whose names `buckler` itself has, and those beneath every room. Each room has a page of its own,
+which says what it turns into what.
+"""
+WHOLE = "    options: {show_root_heading: false, show_root_toc_entry: false, show_if_no_docstring: true}\n"
 OPENING = "    options: {members: false, show_root_heading: false}\n"
 
 KATEX = Path(sys.prefix) / "node_modules" / "katex"
@@ -40,8 +48,21 @@ formulas: list[tuple[str, str]] = []
 def pages() -> dict[str, str]:
     """Return the text of each page by its path; the command line has its own pages."""
     rooms = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py") if path.parent.name != "cli")
-    made = {f"reference/{room}.md": _page(room) for room in rooms}
-    return made | {path: file.read_text(encoding="utf-8") for path, file in PROJECT.items()}
+    made = {"reference/index.md": _doors()} | {f"reference/{room}.md": _page(room) for room in rooms}
+    return made | {path: _linked((ROOT / file).read_text(encoding="utf-8")) for path, file in PROJECT.items()}
+
+
+def _linked(text: str) -> str:
+    """Return the text of a file of the repository with its links as they lead from a page of the site."""
+    for path, file in PROJECT.items():
+        text = text.replace(f"]({file})", f"]({path})")
+    return text.replace("](docs/", "](")
+
+
+def _doors() -> str:
+    """Return the page about the modules that belong to no room."""
+    modules = sorted(path.stem for path in SOURCE.glob("*.py") if not path.stem.startswith("_"))
+    return "\n".join([DOORS, *(f"## {name}\n\n::: buckler.{name}\n{WHOLE}" for name in modules)])
 
 
 def _page(room: str) -> str:

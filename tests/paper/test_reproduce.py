@@ -1,4 +1,4 @@
-"""``buckler reproduce`` on small evidence, limits of recorded runs, and docs/reproduction.md, which the command wrote."""
+"""``buckler reproduce`` on small evidence, limits of recorded runs, and docs/reproduction.md, which it wrote."""
 
 import csv
 import re
