@@ -258,7 +258,7 @@ def test_a_factory_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert classifier.num_classes == 2
     assert str(tmp_path) not in sys.path
     with pytest.raises(InvalidInput, match="oh"):
-        call_factory("my_models_here", "broken")
+        call_factory("my_models_here:broken")
     for bad in ("my_models_here:nothing", "no_such_module_here:f", "nonsense", "a b:c", "resnet1:x", ":", ""):
         with pytest.raises(InvalidInput, match="model"):
             resolve_model(bad)

@@ -13,7 +13,7 @@ transformers = pytest.importorskip("transformers")
 diffusers = pytest.importorskip("diffusers")
 
 from buckler.cli.app import run  # noqa: E402
-from buckler.errors import BucklerWarning, InvalidInput  # noqa: E402
+from buckler.errors import InvalidInput  # noqa: E402
 from buckler.files import checksum  # noqa: E402
 from buckler.runs.store.evidence import open_evidence  # noqa: E402
 from buckler.sampling.models import resolve_denoiser, resolve_model  # noqa: E402
@@ -180,36 +180,20 @@ def test_decide_with_both(home: Path, tmp_path: Path) -> None:
 
 
 def test_folders_that_are_not_denoisers_are_refused(home: Path, tmp_path: Path) -> None:
-    for name, changes, named in (
-        ("classes", {"num_class_embeds": 3}, "must not be told the class"),
-        ("channels", {"out_channels": 1}, "as many channels as it takes"),
-    ):
-        unet(tmp_path / name, **changes)
-        with pytest.warns(BucklerWarning, match="no scheduler_config"), pytest.raises(InvalidInput, match=named):
-            resolve_denoiser(f"diffusers:{tmp_path / name}")
-    with pytest.warns(BucklerWarning), pytest.raises(InvalidInput, match="must hold a UNet2DModel; got None"):
-        resolve_denoiser(f"diffusers:{home / 'vit'}")
-    with pytest.warns(BucklerWarning), pytest.raises(InvalidInput, match="a folder with config"):
-        resolve_denoiser(f"diffusers:{tmp_path / 'nowhere'}")
-    (tmp_path / "channels" / "scheduler_config.json").write_text("[1]")
-    with pytest.raises(InvalidInput, match="must hold a JSON object"):
-        resolve_denoiser(f"diffusers:{tmp_path / 'channels'}")
-    for weights in (tmp_path / "classes").glob("*.safetensors"):
-        weights.write_bytes(b"nothing")
-    (tmp_path / "classes" / "config.json").write_text((home / "ddpm" / "config.json").read_text())
-    with pytest.warns(BucklerWarning), pytest.raises(InvalidInput, match="cannot be loaded"):
-        resolve_denoiser(f"diffusers:{tmp_path / 'classes'}")
+    def refused(folder: Path, named: str) -> None:
+        with pytest.raises(InvalidInput, match=named):
+            resolve_denoiser(f"diffusers:{folder}")
 
-
-def test_a_folder_without_a_schedule_is_taken_for_ddpm(home: Path, tmp_path: Path, capsys: Any) -> None:
+    schedule = (home / "ddpm" / "scheduler" / "scheduler_config.json").read_text()
+    unet(tmp_path / "channels", out_channels=1)
     unet(tmp_path / "bare")
-    with pytest.warns(BucklerWarning, match="the schedule is taken to be that of DDPM"):
-        denoiser, files = resolve_denoiser(f"diffusers:{tmp_path / 'bare'}")
-    assert denoiser.sigmas == pytest.approx((0.005, 78.7), rel=0.01)
-    assert "scheduler_config.json" not in files
-    drawing = ["--data", str(home / "data.npz"), "--sigma", "0.25", "--n", "4", "--limit", "1", "--quiet"]
-    named = ["--model", f"hf:{home / 'vit'}", "--denoiser", f"diffusers:{tmp_path / 'bare'}"]
-    assert run(["sample", str(tmp_path / "run"), *named, *drawing]) == 0
-    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("buckler:")]
-    assert len(told) == 1
-    assert "DDPM" in told[0]
+    refused(tmp_path / "channels", "as many channels as it takes")
+    refused(home / "vit", "must hold a UNet2DModel; got None")
+    refused(tmp_path / "nowhere", r"config\.json cannot be read")
+    refused(tmp_path / "bare", r"scheduler_config\.json cannot be read")
+    (tmp_path / "bare" / "scheduler_config.json").write_text("[1]")
+    refused(tmp_path / "bare", "must hold a JSON object")
+    (tmp_path / "bare" / "scheduler_config.json").write_text(schedule)
+    for weights in (tmp_path / "bare").glob("*.safetensors"):
+        weights.write_bytes(b"nothing")
+    refused(tmp_path / "bare", "cannot be loaded")

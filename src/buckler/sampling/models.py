@@ -14,17 +14,16 @@ Weights are read from safetensors, or by ``torch.load(weights_only=True)``: neit
 """
 
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any, cast
 
-from buckler.errors import BucklerWarning, InvalidInput, MissingExtra, check_whole, show
+from buckler.errors import InvalidInput, MissingExtra, check_whole, show
 from buckler.files import checksum, parse_json, read_text
-from buckler.sampling.classifiers import Classifier, Dtype, Normalized, as_classifier, is_module
+from buckler.sampling.classifiers import Classifier, Normalized, as_classifier, is_module
 from buckler.sampling.weights import load_denoiser, load_network, weight_files
 from buckler.sampling.zoo import DenoiserCard, bundled
 
@@ -32,38 +31,28 @@ ARCHITECTURE_NAMES = ("resnet110", "resnet50", "resnet20", "resnet20x3", "small_
 """The names in ``sampling.architectures``, which loads torch."""
 
 
-class Running(TypedDict, total=False):
-    """Options of ``as_classifier`` about how a model is run."""
-
-    num_classes: int | None
-    device: str | None
-    dtype: Dtype
-    channels_last: bool
-    compile: bool
-
-
 def resolve_model(
     name: str,
+    num_classes: int | None = None,
     *,
     denoiser: str | None = None,
     sigma: float | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
-    **running: Unpack[Running],
+    **running: Any,
 ) -> Classifier:
     """Return the classifier that a ``--model`` argument names, behind a ``denoiser`` if one is named.
 
     ``mean`` and ``std`` put a normalisation inside, in place of the one of a transformers folder; ``sigma`` is the
-    standard deviation that the denoiser removes. The classifier's ``files`` are those of both.
+    standard deviation that the denoiser removes. ``running`` are options of ``as_classifier``. The classifier's
+    ``files`` are those of both.
     """
     if (mean is None) != (std is None):
         raise InvalidInput("mean and std must be given together")
-    model, files = load_model(name, running.get("num_classes"), normalise=mean is None)
+    model, files = load_model(name, num_classes, normalise=mean is None)
     if mean is not None and std is not None:
-        if isinstance(model, str):
-            model = as_classifier(model)
-            running = {"num_classes": model.num_classes, **running}
-            files = model.files
+        if isinstance(model, Classifier) and num_classes is None:
+            num_classes = model.num_classes
         model = Normalized(model, mean, std)
     if denoiser is not None:
         if sigma is None:
@@ -75,7 +64,7 @@ def resolve_model(
 
         model = Denoised(cleaner, model, sigma=sigma)
         files = {**files, **{f"denoiser/{file}": content for file, content in its_files.items()}}
-    made = as_classifier(model, **running)
+    made = as_classifier(model, num_classes=num_classes, **running)
     if made.classes is not None:
         raise InvalidInput(
             f"model must have the classes 0 to {len(made.classes) - 1} here; got {show(made.classes)}: refit it with "
@@ -86,10 +75,11 @@ def resolve_model(
 
 
 def load_model(name: str, num_classes: int | None = None, *, normalise: bool = True) -> tuple[Any, Mapping[str, str]]:
-    """Return the model that a name stands for (of an ONNX file its path), and the hashes of its files."""
+    """Return the model that a name stands for, and the hashes of its files."""
     head, colon, tail = name.partition(":")
     if name.endswith(".onnx"):
-        return name, {}
+        classifier = as_classifier(name)
+        return classifier, classifier.files
     if colon and head == "hf":
         _need_torch()
         return load_transformers(Path(tail), normalise)
@@ -98,8 +88,8 @@ def load_model(name: str, num_classes: int | None = None, *, normalise: bool = T
         return load_network(path), weight_files(path)
     if colon and head in ARCHITECTURE_NAMES:
         return load_network(Path(tail), head, num_classes), weight_files(Path(tail))
-    if _is_factory(name):
-        return call_factory(head, tail), {}
+    if _is_function(name):
+        return call_factory(name), {}
     known = ", ".join(f"{architecture}:WEIGHTS" for architecture in ARCHITECTURE_NAMES)
     raise InvalidInput(
         f"model must be package.module:factory, FILE.onnx, hf:FOLDER, buckler:NAME, {known}; got {name!r}"
@@ -122,16 +112,11 @@ def resolve_denoiser(name: str) -> tuple[Any, Mapping[str, str]]:
     if colon and head == "diffusers":
         _need_torch()
         return load_diffusers(Path(tail))
-    if _is_factory(name):
-        return call_factory(head, tail, "denoiser"), {}
+    if _is_function(name):
+        return call_factory(name, "denoiser"), {}
     raise InvalidInput(
         f"denoiser must be buckler:NAME, unet:WEIGHTS, diffusers:FOLDER or package.module:factory; got {name!r}"
     )
-
-
-def _is_factory(name: str) -> bool:
-    head, colon, tail = name.partition(":")
-    return bool(colon) and all(part.isidentifier() for part in head.split(".")) and tail.isidentifier()
 
 
 def _need_torch() -> None:
@@ -164,34 +149,38 @@ def errors_in_one_line(what: str) -> Iterator[None]:
             raise InvalidInput(f"{what}: {type(problem).__name__}: {text}") from problem
 
 
+def _is_function(name: str) -> bool:
+    """Return whether a name is of the form ``package.module:function``."""
+    module, _, function = name.partition(":")
+    return function.isidentifier() and all(part.isidentifier() for part in module.split("."))
+
+
+def _is_model(thing: Any) -> bool:
+    estimator = hasattr(thing, "predict_proba") or hasattr(thing, "decision_function")
+    return is_module(thing) or (estimator and not isinstance(thing, type))
+
+
 def find_function(name: str, what: str) -> Callable[..., Any]:
-    """Return the function that ``package.module:function`` names; modules in the working directory are found too."""
-    found = _find(name, what)
-    if not callable(found):
-        module, _, function = name.partition(":")
+    """Return the function, or the model, that ``package.module:function`` names, also in the working directory."""
+    module, _, function = name.partition(":")
+    if module.endswith(".py") and Path(module).is_file():
+        raise InvalidInput(f"{what} must name a module, {module[:-3]}:{function}, not its file; got {show(name)}")
+    if not _is_function(name):
+        raise InvalidInput(f"{what} must be package.module:function; got {show(name)}")
+    with errors_in_one_line(f"{what} {name} cannot be imported"):
+        found: Any = getattr(import_module(module), function, None)
+    if not callable(found) and not _is_model(found):
         raise InvalidInput(f"{what}: module {module!r} has no function {function!r}")
     return cast(Callable[..., Any], found)
 
 
-def _find(name: str, what: str) -> Any:
-    module, colon, thing = name.partition(":")
-    if not colon or not thing.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
-        raise InvalidInput(f"{what} must be package.module:function; got {show(name)}")
-    if module.endswith(".py") and Path(module).is_file():
-        raise InvalidInput(f"{what} must name a module, {module[:-3]}:{thing}, not its file; got {show(name)}")
-    with errors_in_one_line(f"{what} {name} cannot be imported"):
-        return getattr(import_module(module), thing, None)
-
-
-def call_factory(module: str, factory: str, what: str = "model") -> Any:
-    """Return what ``module:factory`` returns; a model instead of a factory is returned as it is."""
-    there = _find(f"{module}:{factory}", what)
-    is_estimator = hasattr(there, "predict_proba") or hasattr(there, "decision_function")
-    if is_module(there) or (is_estimator and not isinstance(there, type)):
+def call_factory(name: str, what: str = "model") -> Any:
+    """Return what the function of a name returns; a model in its place is returned as it is."""
+    there = find_function(name, what)
+    if _is_model(there):
         return there
-    found = find_function(f"{module}:{factory}", what)
-    with errors_in_one_line(f"{what} {module}:{factory} cannot be made"):
-        return found()
+    with errors_in_one_line(f"{what} {name} cannot be made"):
+        return there()
 
 
 PROCESSOR, SCHEDULE = "preprocessor_config.json", "scheduler_config.json"
@@ -212,11 +201,12 @@ def load_transformers(folder: Path, normalise: bool = True) -> tuple[Any, dict[s
 
     Without ``normalise``, mean and std of the processor are left out: the caller puts others around it.
     """
-    model = _loaded("hf", folder, "transformers", "AutoModelForImageClassification", trust_remote_code=False)
+    _settings(folder / "config.json")  # of bounded size, and JSON
+    model = _loaded(folder, "transformers", "AutoModelForImageClassification", trust_remote_code=False)
     if not (folder / PROCESSOR).is_file():
         return model, weight_files(folder)
-    _settings(folder / PROCESSOR)  # of bounded size, and JSON
-    found = _loaded("hf", folder, "transformers", "AutoImageProcessor", trust_remote_code=False)
+    _settings(folder / PROCESSOR)
+    found = _loaded(folder, "transformers", "AutoImageProcessor", trust_remote_code=False)
     try:
         return _prepared(model, found.to_dict(), normalise), weight_files(folder)
     except (InvalidInput, TypeError, ValueError, AttributeError) as problem:
@@ -239,43 +229,36 @@ def _prepared(model: Any, settings: Mapping[str, Any], normalise: bool) -> Any:
         model = Normalized(model, settings["image_mean"], settings["image_std"])
     if not settings.get("do_resize") and not settings.get("do_center_crop"):
         return model
-    cut = settings.get("do_center_crop") or settings.get("crop_pct")
     size = settings["crop_size"] if settings.get("do_center_crop") else settings["size"]
     edge = size.get("shortest_edge")
     sides = (size.get("height"), size.get("width")) if edge is None else (edge, edge)
     from buckler.sampling.modules import Resized
 
     high, wide = (check_whole("size", side, 1, LARGEST_SIDE) for side in sides)
-    return Resized(model, (high, wide), None if cut else RESAMPLING.get(settings.get("resample", 2)), edge is not None)
+    cut = settings.get("do_center_crop") or settings.get("crop_pct") or edge is not None
+    return Resized(model, (high, wide), None if cut else RESAMPLING.get(settings.get("resample", 2)))
 
 
 def load_diffusers(folder: Path) -> tuple[Any, dict[str, str]]:
     """Return the denoiser that a ``UNet2DModel`` saved in a folder makes, and the hashes of its files.
 
     The folder is the model's own or that of a pipeline with ``unet`` in it. The schedule is ``scheduler_config.json``
-    in it, or in ``scheduler`` within or beside it; without one it is taken to be that of DDPM, with a warning.
+    in it, or in ``scheduler`` within or beside it.
     """
     from buckler.sampling.denoised import Diffusion, schedule
 
-    unet = folder / "unet" if (folder / "unet" / "config.json").is_file() else folder
-    places = [unet / SCHEDULE, unet / "scheduler" / SCHEDULE, unet.parent / "scheduler" / SCHEDULE]
-    found = next((path for path in places if path.is_file()), None)
-    settings = {} if found is None else _settings(found)
-    if found is None:
-        text = f"{folder} has no {SCHEDULE}; the schedule is taken to be that of DDPM, linear from 1e-4 to 0.02"
-        warnings.warn(text, BucklerWarning, stacklevel=2)
-    config = _settings(unet / "config.json") if (unet / "config.json").is_file() else {}
-    if config and config.get("_class_name") != "UNet2DModel":
+    unet = folder / "unet" if (folder / "unet").is_dir() else folder
+    config = _settings(unet / "config.json")
+    if config.get("_class_name") != "UNet2DModel":
         raise InvalidInput(f"diffusers:{folder} must hold a UNet2DModel; got {show(config.get('_class_name'))}")
-    if config.get("class_embed_type") is not None or config.get("num_class_embeds") is not None:
-        raise InvalidInput(
-            f"diffusers:{folder} must not be told the class of an image; this model takes it as an input"
-        )
     channels = config.get("in_channels"), config.get("out_channels")
-    if config and (not isinstance(channels[0], int) or channels[1] not in {channels[0], 2 * channels[0]}):
+    if not isinstance(channels[0], int) or channels[1] not in {channels[0], 2 * channels[0]}:
         raise InvalidInput(f"diffusers:{folder} must return as many channels as it takes; got {channels}")
-    model = _loaded("diffusers", unet, "diffusers", "UNet2DModel", low_cpu_mem_usage=False)
-    files = weight_files(unet) | ({} if found is None else {SCHEDULE: checksum(found)})
+    places = [unet / SCHEDULE, unet / "scheduler" / SCHEDULE, unet.parent / "scheduler" / SCHEDULE]
+    found = next((path for path in places if path.is_file()), places[0])
+    settings = _settings(found)
+    model = _loaded(unet, "diffusers", "UNet2DModel", low_cpu_mem_usage=False)
+    files = weight_files(unet) | {SCHEDULE: checksum(found)}
     return Diffusion(model, schedule(settings), settings.get("prediction_type", "epsilon")), files
 
 
@@ -290,10 +273,8 @@ def _settings(path: Path) -> dict[str, Any]:
     return settings
 
 
-def _loaded(kind: str, folder: Path, package: str, name: str, **options: Any) -> Any:
+def _loaded(folder: Path, package: str, name: str, **options: Any) -> Any:
     """Return what ``from_pretrained`` of a class of a package loads from a folder."""
-    if not (folder / "config.json").is_file():
-        raise InvalidInput(f"{kind}: must be followed by a folder with config.json; got {str(folder)!r}")
     try:
         found = getattr(import_module(package), name)
     except ImportError:
@@ -305,7 +286,7 @@ def _loaded(kind: str, folder: Path, package: str, name: str, **options: Any) ->
             return found.from_pretrained(str(folder), local_files_only=True, **options)
     except Exception as problem:
         text = " ".join(str(problem).split())
-        raise InvalidInput(f"{kind}:{folder} cannot be loaded: {show(text, 200)}") from problem
+        raise InvalidInput(f"{folder} cannot be loaded: {show(text, 200)}") from problem
 
 
 @contextmanager

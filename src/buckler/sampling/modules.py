@@ -46,20 +46,17 @@ class NormalizedModule(nn.Module):
 
 
 class Resized(nn.Module):
-    """``model`` for images of its own size, and for others where a ``mode`` of interpolation is given.
+    """``model`` for images of its own size, and for others where a ``mode`` of interpolation is given."""
 
-    With ``square``, only square images are interpolated; all others raise InvalidInput.
-    """
-
-    def __init__(self, model: nn.Module, size: tuple[int, int], mode: str | None, square: bool) -> None:
+    def __init__(self, model: nn.Module, size: tuple[int, int], mode: str | None) -> None:
         super().__init__()
-        self.model, self.size, self.mode, self.square = model, size, mode, square
+        self.model, self.size, self.mode = model, size, mode
 
     def forward(self, x: Tensor) -> Any:
         """Return the model's output for a batch of images."""
         if tuple(x.shape[2:]) == self.size:
             return self.model(x)
-        if self.mode is None or (self.square and x.shape[2] != x.shape[3]):
+        if self.mode is None:
             high, wide = self.size
             raise InvalidInput(
                 f"images must be {high}x{wide}, which the image processor of the model cuts out; got "
