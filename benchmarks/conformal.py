@@ -33,7 +33,7 @@ from matplotlib.figure import Figure
 from scipy.special import expit, ndtr, ndtri
 
 from buckler import RobustConformal
-from buckler.bounds.bernstein import below_curve, binomial_pmf, fitted_pmf, lowered_below_curve, shrunk_tail
+from buckler.bounds.bernstein import below_tail, binomial_pmf, fitted_pmf, shrunk_tail
 from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
 from buckler.evaluate.conformal import worst_move
 from buckler.evaluate.refutations import distances_between
@@ -215,13 +215,13 @@ def draw(path: Path) -> None:
     """Draw the curve s of a threshold and the polynomial below it, for 50 draws, k0 = 12 and r = sigma / 2."""
     n, k = 50, 12
     p = np.linspace(0.0, 1.0, 1001)
-    curve = shrunk_tail(n, k, worst_move(Gaussian(0.5), 0.25))
+    shrinking = worst_move(Gaussian(0.5), 0.25)
     votes = np.random.default_rng(0).binomial(n, np.random.default_rng(1).beta(1.5, 0.5, 200))
-    h = lowered_below_curve(below_curve(n, curve, fitted_pmf(votes, n), 200), curve)
+    h = below_tail(k, shrinking, fitted_pmf(votes, n), 200)
     figure = Figure(figsize=(8.0, 3.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     left.plot(np.arange(n + 1), h, "C0o-", lw=0.7, ms=3)
-    right.plot(p, curve(p, p)[0], "0.8", lw=5.0, label="s(p): in the set after the worst move")
+    right.plot(p, shrunk_tail(n, k, shrinking)(p, p)[0], "0.8", lw=5.0, label="s(p): in the set after the worst move")
     right.plot(p, binomial_pmf(n, p) @ h, "C0-", label="mean of h(K) at the clean input")
     right.plot(p, binomial_pmf(n, p)[:, k:].sum(axis=1), "k:", lw=0.9, label="in the set without a move")
     left.set(xlabel="count k of the true class", ylabel="h(k)", title=f"n = {n}, k0 = {k}, r = sigma / 2")

@@ -13,7 +13,7 @@ import pytest
 from scipy.special import betainc, ndtr, ndtri
 
 from buckler import RobustConformal
-from buckler.bounds.bernstein import below_curve, binomial_pmf, fitted_pmf, lowered_below_curve, shrunk_tail
+from buckler.bounds.bernstein import below_tail, binomial_pmf, fitted_pmf
 from buckler.evaluate.conformal import controlled_threshold, nested_polynomials, worst_move
 from buckler.evaluate.population import shuffled
 from buckler.noise import Gaussian
@@ -95,8 +95,7 @@ def tuned_on_the_calibration(votes: IntArray) -> int:
     """Every h made for the very inputs that judge it, and not held below the one before: the largest k that passes."""
     seen = np.bincount(votes, minlength=N + 1) / votes.size
     for k in range(N - 8, 0, -3):
-        curve = shrunk_tail(N, k, SHRINKING)
-        h = lowered_below_curve(below_curve(N, curve, seen, INPUTS), curve)
+        h = below_tail(k, SHRINKING, seen, INPUTS)
         if (1.0 - h[votes]).sum() + (1.0 - h).max() <= ALPHA * (INPUTS + 1):
             return k
     return 0
@@ -116,8 +115,7 @@ def test_planted_bugs_are_found(bug: Callable[[IntArray], int], runs: int) -> No
 @pytest.mark.parametrize("k", [1, 5, 20, 40])
 def test_mean_of_h_is_below_the_curve(k: int) -> None:
     """At probabilities across [0, 1], by balls; raised by 1e-3 it is not."""
-    curve = shrunk_tail(N, k, SHRINKING)
-    h = lowered_below_curve(below_curve(N, curve, fitted_pmf(np.zeros(0, dtype=np.int64), N), INPUTS), curve)
+    h = below_tail(k, SHRINKING, fitted_pmf(np.zeros(0, dtype=np.int64), N), INPUTS)
     p = np.concatenate([np.linspace(0.0, 1.0, 41), 1.0 - 2.0 ** -np.arange(5.0, 40.0, 5.0)])
     over = [
         float((value_in_balls(h, float(q)) - float(s)).lower()) for q, s in zip(p, covered(p, N, k, SHIFT), strict=True)

@@ -60,6 +60,9 @@ def test_noise_drawn_from_words_takes_a_part_of_alpha_and_no_other_does() -> Non
         with pytest.raises(InvalidInput, match="alpha must be at least 1e-10"):
             after_drawing(float(np.nextafter(1e-10, 0.0)), noise)
     assert after_drawing(1e-12, Gaussian(0.5)) == after_drawing(1e-12, DerandomizedSplitting(0.5)) == 1e-12
+    assert after_drawing(0.1, GridGaussian(0.5), 2**33) == after_drawing(0.1, GridGaussian(0.5))
+    with pytest.raises(InvalidInput, match="draws of all inputs must be at most 8,589,934,592 together"):
+        after_drawing(0.1, GridGaussian(0.5), 2**33 + 1)
 
 
 def test_the_constant_covers_every_noise_at_its_largest() -> None:

@@ -12,8 +12,8 @@ Call shapes, all vectorised and all returning float64:
 - ``buehler``: ``exact_margin_lower(top, runner_up, n, alpha, margin)``, for one outcome ``buehler_lower``: which
   outcomes count as more extreme, and the limit. It uses ``supremum`` (a guess, and its proof) and ``trinomial`` (curve
   of one margin, probability of a region).
-- ``bernstein``: ``below_step(n, t, pmf, inputs, alpha)``, values of a count whose mean is below a step at every p;
-  ``below_curve(n, curve, pmf, inputs)`` and ``lowered_below_curve(h, curve)``, below a curve.
+- ``bernstein``: values of a count whose mean, at every p, is below a step, ``below_step(n, t, pmf, inputs, alpha)``,
+  or below a binomial tail at a smaller probability, ``below_tail(k, shrinking, pmf, inputs)``.
 
 Every function states its guarantee, divides alpha by nothing, and rounds outward: what it returns is never on the
 wrong side of the exact limit. The side is in the name. May import: the root modules, NumPy, ``scipy.special``,

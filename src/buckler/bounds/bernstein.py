@@ -193,24 +193,23 @@ class _Programme:
         return self.solved(low, np.inf, lambda _: linear)
 
 
-def below_curve(
-    n: int, curve: LinesBelow, pmf: FloatArray, inputs: int, low: ArrayLike = -1.0, high: ArrayLike = 1.0
+def below_tail(
+    k: int, shrinking: Shrinking | None, pmf: FloatArray, inputs: int, low: ArrayLike = -1.0, high: ArrayLike = 1.0
 ) -> FloatArray:
-    """Return h, ``[n + 1]``, with its polynomial nearly below the curve and its mean under ``pmf`` as large as can be.
+    """Return h, ``[n + 1]``, with ``E h(K) <= P(Binomial(n, g(p)) >= k)`` at every p, its mean as large as can be.
 
-    It is a guess for ``lowered_below_curve``. h lies between ``low`` and ``high``; ``inputs`` is how many will be
-    averaged beside one whose h is the least there is (T34).
+    **Guarantee.** For K binomial (n, p) and every p in [0, 1], whatever the other arguments; g is ``shrinking`` (T34).
+    Without one h is the indicator of ``K >= k``, and both are equal.
+
+    The mean is the one under ``pmf``; ``inputs`` is how many will be averaged beside one whose h is the least there is.
+    h lies between ``low`` and ``high`` before it is lowered.
     """
-    programme = _Programme(pmf, 0, n, lambda p: curve(p, p)[0])
+    n = pmf.size - 1
+    if shrinking is None:
+        return np.where(np.arange(n + 1) >= k, 1.0, 0.0)
+    curve = shrunk_tail(n, k, shrinking)
     ends = (np.broadcast_to(np.asarray(end, dtype=np.float64), n + 1) for end in (low, high))
-    return programme.highest(inputs, *ends)
-
-
-def lowered_below_curve(h: FloatArray, curve: LinesBelow) -> FloatArray:
-    """Return h lowered by a proved upper bound of how far its polynomial exceeds the curve.
-
-    **Guarantee.** The polynomial of what is returned is nowhere above the curve on [0, 1] (T33, F12).
-    """
+    h = _Programme(pmf, 0, n, lambda p: curve(p, p)[0]).highest(inputs, *ends)
     return _lowered(h, proved_excess(h[None], curve))
 
 

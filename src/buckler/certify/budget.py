@@ -35,19 +35,21 @@ SMALLEST_DRAWN = 1e-10
 """Smallest alpha for noise drawn from words; ``DRAWING_DISTANCE`` is below a hundredth of it."""
 
 
-def after_drawing(alpha: float, noise: Noise) -> float:
+def after_drawing(alpha: float, noise: Noise, draws: int = 0) -> float:
     """Return the level of a limit: ``alpha``, less 2^-40 rounded down where the noise is drawn from random words.
 
     **Guarantee.** Up to ``MOST_STATEMENT_DRAWS`` draws of inputs of up to 2^28 values, as the words give them, are
     within 2^-40 of the theorem's in total variation, so both can be coupled, equal but with that probability: a
     statement that fails with at most this level under the theorem's draws fails with at most ``alpha`` under these
-    (T24).
+    (T24). ``draws`` is their number, checked where a statement may rest on more.
 
     >>> from buckler.noise import Gaussian, Splitting
     >>> after_drawing(0.001, Gaussian(0.5)), 0.001 - after_drawing(0.001, Splitting(0.5)) >= 2.0**-40
     (0.001, True)
     """
     level = check_alpha(alpha)
+    if draws > MOST_STATEMENT_DRAWS:
+        raise InvalidInput(f"draws of all inputs must be at most {MOST_STATEMENT_DRAWS:,} together; got {draws:,}")
     if noise.draws != "words":
         return level
     if level < SMALLEST_DRAWN:

@@ -31,7 +31,7 @@ from buckler.runs.store.evidence import Evidence, open_evidence
 from buckler.runs.store.folder import USUAL_DRAWS
 from buckler.runs.store.tables import check_ending, write_certificates
 from buckler.runs.sweep import Grid, sweep_runs
-from buckler.types import FloatArray, Noise
+from buckler.types import OTHERS, FloatArray, Noise
 
 CLAIMED_GROUP, GRID_GROUP = "What the log claims", "Settings (several values, separated by commas)"
 SWEEP_SETTINGS = ("runs", "n", "alpha", "method", "margin", "map", "temperature", "class", "radii", "baseline")
@@ -375,7 +375,7 @@ def _scores(evidence: Evidence, draws: int | None) -> FloatArray:
     """Return the scores of all classes, ``[inputs, draws, classes]``."""
     rows = []
     for made, _, _ in evidence.scores(draws):
-        if made.values.shape[2] != made.num_classes:
+        if OTHERS in made.columns:
             raise InvalidInput("--scores needs the scores of all classes; this run kept some of them")
-        rows.append(made.values[0][:, np.argsort(made.columns[0])])
+        rows.append(made.values[0])
     return np.array(rows)

@@ -133,10 +133,9 @@ def _plan_accuracy(like: Path | None, radii: tuple[float, ...], accuracy: float,
         raise InvalidInput("--accuracy must be given with a pilot run, --like, and with one radius, --radii")
     pilot = open_evidence(like)
     votes = votes_for_limit(pilot)
-    labels = [0] * len(votes)
-    efforts = plan_population(votes, labels, radii[0], accuracy, noise=pilot.spec.noise, delta=alpha)
+    efforts = plan_population(votes, [0] * len(votes), radii[0], accuracy, noise=pilot.spec.noise, delta=alpha)
     if as_json:
-        say(json.dumps([{**asdict(made), "draws": made.draws} for made in efforts]))
+        say(json.dumps([made._asdict() for made in efforts]))
         return
     rows = tuple((f"{made.n}", f"{made.inputs:,}", f"{made.draws:,}") for made in efforts)
     title = f"For a limit of {accuracy:g} at radius {radii[0]:g}, alpha {alpha:g}: a forecast from {len(votes)} inputs"

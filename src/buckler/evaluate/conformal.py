@@ -13,16 +13,9 @@ from typing import Self
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from buckler.bounds.bernstein import (
-    Shrinking,
-    below_curve,
-    check_draws_of,
-    fitted_pmf,
-    lowered_below_curve,
-    shrunk_tail,
-)
+from buckler.bounds.bernstein import Shrinking, below_tail, check_draws_of, fitted_pmf
 from buckler.certificate import ball
-from buckler.certify.budget import MOST_STATEMENT_DRAWS, after_drawing
+from buckler.certify.budget import after_drawing
 from buckler.errors import (
     InvalidInput,
     check_float_array,
@@ -113,23 +106,19 @@ class RobustConformal:
             )
         order = shuffled(len(table), seed)
         chosen, rest = order[:tuned], order[tuned:]
-        draws, level = _draws(table, n), after_drawing(self.alpha, self.noise)
-        if draws * (len(rest) + 1) > MOST_STATEMENT_DRAWS:
-            raise InvalidInput(
-                f"values must hold at most {MOST_STATEMENT_DRAWS} draws of all calibration inputs together; got "
-                f"{draws * len(rest)}, {draws} of each: give a smaller n"
-            )
-        self.n, self.tau, self.by_label = draws, None, by_label
+        self.n, self.tau, self.by_label = _draws(table, n), None, by_label
+        level = after_drawing(self.alpha, self.noise, self.n * (len(rest) + 1))
+        own = np.take_along_axis(table, truth.reshape(-1, *[1] * (table.ndim - 1)), axis=-1)[..., 0]
         taus: list[float | None] = [None]
         if table.ndim == 3:
-            own = np.take_along_axis(table[chosen, : self.n], truth[chosen, None, None], axis=2)
-            taus = [float(tau) for tau in np.unique(np.quantile(own, QUANTILES))]
-        tuned_by = [(*self._tuned(table[chosen], truth[chosen], len(rest), tau), tau) for tau in taus]
+            taus = [float(tau) for tau in np.unique(np.quantile(own[chosen, : self.n], QUANTILES))]
+        tuned_by = [(*self._tuned(table[chosen], own[chosen], len(rest), tau), tau) for tau in taus]
         _, anchor, pmf, self.tau = min(tuned_by, key=lambda found: found[0])
         family = nested_polynomials(anchor, pmf, len(rest), self._shrinking)
-        votes = _true(self._counted(table[rest], self.tau), truth[rest])
-        groups = [truth[rest] == y if by_label else np.ones(rest.size, dtype=np.bool_) for y in range(table.shape[-1])]
-        self.thresholds = np.array([controlled_threshold(family, votes[group], level) for group in groups])
+        votes, groups = self._counted(own[rest], self.tau), range(table.shape[-1])
+        self.thresholds = np.array(
+            [controlled_threshold(family, votes[truth[rest] == y] if by_label else votes, level) for y in groups]
+        )
         return self
 
     def predict_sets(self, values: ArrayLike) -> BoolArray:
@@ -163,11 +152,10 @@ class RobustConformal:
         return np.asarray(counts, dtype=np.int64)
 
     def _tuned(
-        self, table: FloatArray, truth: IntArray, inputs: int, tau: float | None
+        self, table: FloatArray, own: FloatArray, inputs: int, tau: float | None
     ) -> tuple[float, int, FloatArray]:
         """Return the mean size of cautious sets of the tuning inputs, a good k0, and the pmf of the true votes."""
-        counts = self._counted(table, tau)
-        votes = _true(counts, truth)
+        counts, votes = self._counted(table, tau), self._counted(own, tau)
         pmf = fitted_pmf(votes, self.n)
         losses: dict[int, FloatArray] = {}
 
@@ -177,7 +165,7 @@ class RobustConformal:
             while high - low > 1:
                 k = (low + high) // 2
                 if k not in losses:
-                    losses[k] = 1.0 - polynomial(k, pmf, inputs, self._shrinking)
+                    losses[k] = 1.0 - below_tail(k, self._shrinking, pmf, inputs)
                 own = losses[k][votes]
                 risk = own.mean() + errors * own.std() / sqrt(own.size) + losses[k].max() / inputs
                 low, high = (k, high) if risk <= self.alpha else (low, k)
@@ -197,21 +185,6 @@ def _draws(table: FloatArray, n: int | None) -> int:
     return draws
 
 
-def polynomial(
-    k: int, pmf: FloatArray, inputs: int, shrinking: Shrinking | None, low: ArrayLike = -1.0, high: ArrayLike = 1.0
-) -> FloatArray:
-    """Return h for the threshold k, made for this pmf of counts, between ``low`` and ``high``.
-
-    **Guarantee.** For K binomial (n, p), ``E h(K) <= P(Binomial(n, g(p)) >= k)`` for every p, g the ``shrinking``.
-    Without one, at radius 0, h is the indicator of ``K >= k``, and both are equal.
-    """
-    n = pmf.size - 1
-    if shrinking is None:
-        return np.where(np.arange(n + 1) >= k, 1.0, 0.0)
-    curve = shrunk_tail(n, k, shrinking)
-    return lowered_below_curve(below_curve(n, curve, pmf, inputs, low, high), curve)
-
-
 def nested_polynomials(anchor: int, pmf: FloatArray, inputs: int, shrinking: Shrinking | None) -> Family:
     """Return thresholds with their h, each at most the one before it everywhere, from k = 0, where h is 1.
 
@@ -219,11 +192,11 @@ def nested_polynomials(anchor: int, pmf: FloatArray, inputs: int, shrinking: Shr
     """
     n = pmf.size - 1
     step = max(1, n // OFFERED_THRESHOLDS)
-    made = {anchor: polynomial(anchor, pmf, inputs, shrinking)}
+    made = {anchor: below_tail(anchor, shrinking, pmf, inputs)}
     for k in range(anchor - step, 0, -step):
-        made[k] = polynomial(k, pmf, inputs, shrinking, low=made[k + step])
+        made[k] = below_tail(k, shrinking, pmf, inputs, low=made[k + step])
     for k in range(anchor + step, n + 1, step):
-        made[k] = polynomial(k, pmf, inputs, shrinking, high=made[k - step])
+        made[k] = below_tail(k, shrinking, pmf, inputs, high=made[k - step])
     found = [(0, np.ones(n + 1))]
     for k in sorted(made):
         found.append((k, np.minimum(found[-1][1], made[k])))
@@ -242,11 +215,6 @@ def controlled_threshold(family: Family, votes: IntArray, level: float) -> int:
             break
         found = k
     return found
-
-
-def _true(counts: IntArray, truth: IntArray) -> IntArray:
-    """Return the counts of the true classes."""
-    return counts[np.arange(len(counts)), truth]
 
 
 def worst_move(noise: Noise, radius: float) -> Shrinking:

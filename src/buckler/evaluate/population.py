@@ -7,7 +7,7 @@ and inputs, so a lower limit of the mean of h(K) over inputs is one of the certi
 
 from dataclasses import dataclass
 from math import ceil, inf, log, nextafter, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
@@ -16,7 +16,7 @@ from buckler.bounds import bernstein
 from buckler.bounds.bernstein import below_step, check_draws_of, fitted_pmf
 from buckler.bounds.betting import constant_stake_lower, star_lower
 from buckler.certificate import ball, rounded_down
-from buckler.certify.budget import MOST_STATEMENT_DRAWS, after_drawing, split_alpha
+from buckler.certify.budget import after_drawing, split_alpha
 from buckler.errors import (
     InvalidInput,
     check_counts,
@@ -133,35 +133,24 @@ def population_accuracy(
         raise InvalidInput(f"pilot must be a share from 0 up that leaves 2 inputs; got {share} of {votes.size} inputs")
     order = shuffled(votes.size, seed)
     guess, used = fitted_pmf(votes[order[:pilots]], draws), votes[order[pilots:]]
-    if rest * draws > MOST_STATEMENT_DRAWS:
-        raise InvalidInput(
-            f"counts must hold at most {MOST_STATEMENT_DRAWS:,} draws of all inputs together; got {rest * draws:,}"
-        )
-    paid = after_drawing(check_risk(delta, "delta"), known)
-    low, thresholds, made = np.zeros(grid.size), np.empty(grid.size), np.zeros((grid.size, draws + 1))
-    for i in np.argsort(-grid):
-        thresholds[i] = threshold(known, float(grid[i]))
-        if thresholds[i] < 1.0:
-            level = split_alpha(paid, grid.size)
-            made[i] = below_step(draws, float(thresholds[i]), guess, rest, level)
-            limit = _share_limit(made[i], used, guess, level, fixed_list)
-            low[i] = limit * rest / votes.size if fixed_list else limit
+    level = split_alpha(after_drawing(check_risk(delta, "delta"), known, rest * draws), grid.size)
+    thresholds = np.array([threshold(known, radius) for radius in grid.tolist()])
+    low, made = np.zeros(grid.size), np.zeros((grid.size, draws + 1))
+    for i in np.flatnonzero(thresholds < 1.0):
+        made[i] = below_step(draws, float(thresholds[i]), guess, rest, level)
+        limit = _share_limit(made[i], used, guess, level, fixed_list)
+        low[i] = limit * rest / votes.size if fixed_list else limit
     # What is certified at a radius is certified at the smaller ones.
     low = np.array([low[grid >= r].max() for r in grid])
     return PopulationAccuracy(grid, low, delta, known, draws, votes.size, pilots, fixed_list, thresholds, made)
 
 
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """Forecast of ``plan_population``: ``inputs`` inputs with ``n`` draws each are expected to suffice."""
+class Effort(NamedTuple):
+    """Forecast of ``plan_population``: ``inputs`` inputs with ``n`` draws each, ``draws`` in all, should suffice."""
 
     n: int
     inputs: int
-
-    @property
-    def draws(self) -> int:
-        """The number of draws of all inputs together."""
-        return self.n * self.inputs
+    draws: int
 
 
 def plan_population(
@@ -201,7 +190,8 @@ def plan_population(
             if inputs <= 3 * guess:
                 break
         if inputs < inf:
-            found.append(Effort(draws, max(2, ceil(inputs / (1.0 - PILOT)))))
+            needed = max(2, ceil(inputs / (1.0 - PILOT)))
+            found.append(Effort(draws, needed, draws * needed))
     return found
 
 
