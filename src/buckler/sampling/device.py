@@ -145,22 +145,40 @@ class RowWords:
         return torch.empty((len(self.first), self.count), dtype=kind, device=self.first.device)
 
 
-class GridForm:
-    """``GridGaussian.noisy`` in one kernel: makes words, counts thresholds, adds whole numbers, looks floats up."""
+class TableForm:
+    """Noise on a grid: each value of a copy is looked up in the noise's table, at the input's place plus a number."""
 
-    def __init__(self, noise: GridGaussian, device: str) -> None:
-        edges, low = noise.thresholds
+    def __init__(self, noise: Any, device: str) -> None:
         self._noise, self._device = noise, device
-        cells = np.arange(1 << GUIDE_BITS, dtype=np.uint64) << np.uint64(64 - GUIDE_BITS)
-        guide = np.append(np.searchsorted(edges, cells), len(edges)).astype(np.int32)
-        tables = edges.view(np.int64), low.view(np.int64), guide
-        self._edges, self._low, self._guide = (torch.from_numpy(table).to(device) for table in tables)
 
     def load(self, x: Float32Array) -> None:
         """Send the noise's table of float32, and the places of the inputs in it."""
         table, at = self._noise.table(x)
         self._table = torch.from_numpy(table).to(self._device)
         self._at = torch.from_numpy(at.reshape(len(x), -1).astype(np.int32)).to(self._device)
+        if self._noise.draws == "numbers":
+            self._start = torch.from_numpy(self._noise.start(x[0].size).astype(np.int32)).to(self._device)
+
+    def write(self, out: Tensor, inputs: Tensor, rows: Any) -> None:
+        """Write the noisy copies, one for each row of words, or for each number of a copy."""
+        if self._noise.draws == "numbers":
+            drawn = (self._start + rows.int()).remainder_(self._noise.count)
+        else:
+            drawn = rows.below(self._noise.count)
+        places = drawn.clamp_(max=self._noise.last).add_(self._at[inputs])
+        out.copy_(self._table.index_select(0, places.view(-1)).view(out.shape))
+
+
+class GridForm(TableForm):
+    """``GridGaussian.noisy`` in one kernel: makes words, counts thresholds, adds whole numbers, looks floats up."""
+
+    def __init__(self, noise: GridGaussian, device: str) -> None:
+        super().__init__(noise, device)
+        edges, low = noise.thresholds
+        cells = np.arange(1 << GUIDE_BITS, dtype=np.uint64) << np.uint64(64 - GUIDE_BITS)
+        guide = np.append(np.searchsorted(edges, cells), len(edges)).astype(np.int32)
+        tables = edges.view(np.int64), low.view(np.int64), guide
+        self._edges, self._low, self._guide = (torch.from_numpy(table).to(device) for table in tables)
 
     def write(self, out: Tensor, inputs: Tensor, rows: RowWords) -> None:
         """Write the noisy copies, one for each row."""
@@ -171,30 +189,6 @@ class GridForm:
             rows.count,
             self._noise.clip or 0, GUIDE_BITS, self._noise.clip is not None, TILE,
         )  # fmt: skip
-
-
-class TableForm:
-    """Uniform and splitting noise: each value of a copy is looked up in a table, at the input's place plus a number."""
-
-    def __init__(self, noise: Uniform | Splitting, device: str) -> None:
-        self._noise, self._device = noise, device
-
-    def load(self, x: Float32Array) -> None:
-        """Send the noise's table of float32, and the places of the inputs in it."""
-        table, at = self._noise.table(x)
-        if isinstance(self._noise, DerandomizedSplitting):
-            self._start = torch.from_numpy(self._noise.start(x[0].size).astype(np.int32)).to(self._device)
-        self._table = torch.from_numpy(table).to(self._device)
-        self._at = torch.from_numpy(at.reshape(len(x), -1).astype(np.int32)).to(self._device)
-
-    def write(self, out: Tensor, inputs: Tensor, rows: Any) -> None:
-        """Write the noisy copies, one for each row of words, or for each number of a copy."""
-        if isinstance(self._noise, DerandomizedSplitting):
-            drawn = (self._start + rows.int()).remainder_(self._noise.count)
-        else:
-            drawn = rows.below(self._noise.count)
-        places = drawn.clamp_(max=self._noise.last).add_(self._at[inputs])
-        out.copy_(self._table.index_select(0, places.view(-1)).view(out.shape))
 
 
 class AblationForm:
