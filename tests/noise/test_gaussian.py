@@ -115,8 +115,8 @@ def test_a_law_says_what_it_is() -> None:
 def test_refusals() -> None:
     with pytest.raises(InvalidInput, match="sigma must be above 0"):
         Gaussian(0.0)
-    for scale in ([], [0.0], [1.0, 0.0, 2.0], [-1.0, 2.0]):
-        with pytest.raises(InvalidInput, match=r"scale must be 1 to .* numbers above 0"):
+    for scale in ([], [0.0], [1.0, 0.0, 2.0], [-1.0, 2.0], np.ones(2000), ["a"]):
+        with pytest.raises(InvalidInput, match=r"scale must .*numbers"):
             Gaussian(0.5, scale=scale)
     with pytest.raises(InvalidInput, match="lipschitz"):
         lipschitz_radius(1.0, 1.0, lipschitz=-1.0)
@@ -152,9 +152,6 @@ def test_a_scale_makes_ellipsoids() -> None:
     for shape in ((3, 3, 4), (2,)):
         with pytest.raises(InvalidInput, match="of scale broadcasts"):
             noise.check_input(np.zeros(shape, dtype=np.float32))
-    for scale in ([0.0], [-1.0, 1.0], [], ["a"], np.ones(2000)):
-        with pytest.raises(InvalidInput, match="scale"):
-            Gaussian(scale=scale)
 
 
 def test_a_scaled_half_space_is_certified_to_its_exact_distance() -> None:

@@ -145,16 +145,6 @@ def test_copies_are_looked_up_as_far_as_noise_reaches() -> None:
             assert np.array_equal(found, LAW.values(expected)), (noise, at)
 
 
-@pytest.mark.parametrize("noise", [LAW, GridGaussian(0.25, clip=255), Uniform(0.1), Splitting(0.1), Splitting(2.5)])
-def test_copies_do_not_depend_on_how_many_are_made_at_a_time(noise: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    x = LAW.values(np.array([[0, 17, 255], [128, 254, 1]]))
-    drawn = words(Address(3, "x", "estimation"), 50, 6)
-    whole = noise.noisy(x, drawn)
-    for few in (0, 7, 100):
-        monkeypatch.setattr(grid, "VALUES_AT_A_TIME", few)
-        assert np.array_equal(noise.noisy(x, drawn), whole)
-
-
 def test_words_of_a_row_do_not_depend_on_the_others() -> None:
     address = Address(5, "a", "selection", 2)
     whole = np.random.Philox(key=address.key()).random_raw(128 * 7).reshape(128, 7)

@@ -106,38 +106,6 @@ def digits() -> tuple[nn.Module, Any, Any]:
     return model, images, torch.tensor(test.labels)
 
 
-def accuracy(module: nn.Module, x: Any, y: Any) -> float:
-    torch.manual_seed(0)
-    return float((module(x).argmax(dim=1) == y).float().mean())
-
-
-# torchattacks and foolbox, no longer maintained, use names that SciPy deprecates; torchattacks needs an old requests.
-of_old_names = pytest.mark.filterwarnings("ignore:Please import:DeprecationWarning")
-
-
-@of_old_names
-@pytest.mark.skipif(find_spec("torchattacks") is None, reason="torchattacks is not installed")
-def test_torchattacks_takes_it(digits: tuple[nn.Module, Any, Any]) -> None:
-    torchattacks = import_module("torchattacks")
-    model, x, y = digits
-    module = buckler.Smoothed(model, SIGMA, 10).as_module(draws=16)
-    clean = accuracy(module, x, y)
-    moved = torchattacks.PGDL2(module, eps=1.5, alpha=0.3, steps=10)(x, y)
-    assert clean >= 0.8
-    assert accuracy(module, moved, y) <= clean - 0.3
-
-
-@of_old_names
-@pytest.mark.skipif(find_spec("foolbox") is None, reason="foolbox is not installed")
-def test_foolbox_takes_it(digits: tuple[nn.Module, Any, Any]) -> None:
-    foolbox = import_module("foolbox")
-    model, x, y = digits
-    module = buckler.Smoothed(model, SIGMA, 10).as_module(draws=16).eval()
-    attack = foolbox.attacks.L2PGD(steps=10)
-    _, moved, _ = attack(foolbox.PyTorchModel(module, bounds=(0, 1)), x, y, epsilons=2.5)
-    assert accuracy(module, moved, y) <= accuracy(module, x, y) - 0.3
-
-
 @pytest.mark.skipif(find_spec("captum") is None, reason="captum is not installed")
 def test_captum_takes_it(digits: tuple[nn.Module, Any, Any]) -> None:
     attr = import_module("captum.attr")

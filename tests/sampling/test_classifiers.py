@@ -1,7 +1,6 @@
 """Adapters: what people have becomes a classifier, and is given back as it came."""
 
 import hashlib
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -196,34 +195,6 @@ def test_scikit_learn_estimators_vote_as_they_predict(kind: str) -> None:
     assert draw_counts(estimator, X, **DRAW).sum() == 600
     with pytest.raises(InvalidInput, match="fitted"):
         as_classifier(LogisticRegression())
-
-
-def test_a_transformers_folder_loads_offline_with_its_normalisation(tmp_path: Path) -> None:
-    from transformers import ViTConfig, ViTForImageClassification
-
-    config = ViTConfig(
-        image_size=8, patch_size=4, num_channels=1, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=16, num_labels=5,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    model = ViTForImageClassification(config)
-    model.save_pretrained(tmp_path)
-    settings = {"do_resize": False, "do_normalize": True, "image_mean": [0.5], "image_std": [0.5]}
-    (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
-    classifier = resolve_model(f"hf:{tmp_path}")
-    assert classifier.num_classes == 5
-    x = np.random.default_rng(0).random((3, 1, 8, 8)).astype(np.float32)
-    with classifier.session():
-        logits = classifier(torch.from_numpy(x))
-    model.eval()
-    expected = model(torch.from_numpy((x - 0.5) / 0.5)).logits
-    assert torch.allclose(logits, expected, atol=1e-5)
-    assert draw_counts(classifier, x, **DRAW).sum() == 600
-    with pytest.raises(InvalidInput, match=r"config\.json"):
-        resolve_model(f"hf:{tmp_path / 'nowhere'}")
-    (tmp_path / "preprocessor_config.json").write_text("{")
-    with pytest.raises(InvalidInput, match="processor"):
-        resolve_model(f"hf:{tmp_path}")
 
 
 @pytest.mark.parametrize("suffix", ["safetensors", "pt"])

@@ -132,6 +132,10 @@ def test_processors_that_do_more_or_make_no_sense_are_refused(
 ) -> None:
     with pytest.raises(InvalidInput, match=named):
         resolve_model(with_processor(home, tmp_path / "vit", **settings))
+    (tmp_path / "vit" / "preprocessor_config.json").write_text("{")
+    for folder, file in (("vit", "preprocessor_config"), ("nowhere", "config")):
+        with pytest.raises(InvalidInput, match=rf"{file}\.json cannot be read"):
+            resolve_model(f"hf:{tmp_path / folder}")
 
 
 def test_a_run_with_both_certifies_resumes_and_knows_them(home: Path, tmp_path: Path, capsys: Any) -> None:
