@@ -192,15 +192,13 @@ class Certificates(Sequence[Certificate]):
         ``labels`` are the true classes, by default the field ``labels``. ``label`` is the name of the curve, by default
         that of the method.
         """
-        from buckler.evaluate.curves import certified_accuracy, certified_share
+        from buckler.evaluate.curves import certified_accuracy
 
         if not self:
             raise InvalidInput("certificates must hold at least one certificate; got none")
         grid = np.linspace(0.0, 1.02 * max(float(self.radii.max()), 1e-9), CURVE_RADII) if radii is None else radii
         truth = self.labels if labels is None else labels
-        if truth is None:
-            return certified_share(self, grid, delta=delta, name=label)
-        if self.classes is not None:
+        if truth is not None and self.classes is not None:
             given, known = np.asarray(truth).ravel().tolist(), set(self.classes)
             if strange := [one for one in given if one not in known]:
                 shifted = "; these begin at 1: subtract 1" if set(given) <= {k + 1 for k in range(len(known))} else ""

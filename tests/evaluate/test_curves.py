@@ -14,7 +14,6 @@ import buckler
 from buckler.certificate import Claim
 from buckler.evaluate.curves import (
     certified_accuracy,
-    certified_share,
     false_certificates,
     margin_accuracy,
     radius_histogram,
@@ -105,7 +104,7 @@ def test_bad_input() -> None:
     with pytest.raises(buckler.InvalidInput, match="different inputs; got 'input 1' twice"):
         certified_accuracy(twice, [0] * 5, [0.0])
     with pytest.raises(buckler.InvalidInput, match="different inputs; got 'input 1' twice"):
-        certified_share(twice, [0.0])
+        certified_accuracy(twice, None, [0.0])
 
 
 def test_one_claim_without_a_promise_takes_the_band_from_all() -> None:
@@ -120,13 +119,13 @@ def test_one_claim_without_a_promise_takes_the_band_from_all() -> None:
 def test_share_is_accuracy_if_every_prediction_is_right() -> None:
     made = certificates()
     radii = np.linspace(0.0, 3.0, 50)
-    share = certified_share(made, radii)
+    share = certified_accuracy(made, None, radii)
     accuracy = certified_accuracy(made, [0, 0, 0, 1], radii)
     assert share.accuracy.tolist() == accuracy.accuracy.tolist()
     assert share.low.tolist() == accuracy.low.tolist()
     assert share.abstained == 0.25
     with pytest.raises(buckler.InvalidInput, match="certificates"):
-        certified_share([], radii)
+        certified_accuracy([], None, radii)
 
 
 @given(st.floats(1e-6, 1e4), st.integers(1, 300))
@@ -167,4 +166,4 @@ def test_radii_of_other_norms_or_scales_are_no_curve() -> None:
     for one, other, what in ((0, 1, "scale"), (0, 2, "norm"), (2, 3, "norm")):
         pair = [made[one], made[other]]
         with pytest.raises(buckler.InvalidInput, match=f"one {what}"):
-            certified_share(pair, [0.1])
+            certified_accuracy(pair, None, [0.1])

@@ -7,7 +7,7 @@ import numpy as np
 
 import buckler
 from buckler.certificates import Certificates
-from buckler.evaluate.curves import certified_accuracy, certified_share, radius_histogram, round_grid
+from buckler.evaluate.curves import certified_accuracy, radius_histogram, round_grid
 from buckler.report.html import RefutedPoint, RunPage, Series, report_page, tiles
 from buckler.report.pages import described, promise
 from buckler.runs.results import TopVotes, top_votes
@@ -53,7 +53,7 @@ def page(made: Example, *, labelled: bool = True, pictures: bool = True, title: 
             name,
             0,
             group,
-            certified_accuracy(group, made.labels, radii, name=name) if labelled else certified_share(group, radii),
+            certified_accuracy(group, truth, radii, name=name),
             radius_histogram(group, truth, edges),
         )
         for name, group in made.groups.items()

@@ -65,43 +65,38 @@ def false_certificates(inputs: int, alpha: float, delta: float) -> int:
 
 
 def certified_accuracy(
-    certificates: Sequence[Claim], labels: ArrayLike, radii: ArrayLike, *, delta: float = 1e-3, name: str | None = None
+    certificates: Sequence[Claim],
+    labels: ArrayLike | None,
+    radii: ArrayLike,
+    *,
+    delta: float = 1e-3,
+    name: str | None = None,
 ) -> Curve:
     """Return the share of inputs that are predicted right and certified to at least each radius.
 
     **Guarantee.** With probability at least ``1 - delta`` over all draws, at every radius r the smoothed classifier is
     right and constant on the open ball of radius r for at least the share ``low`` of the inputs. Abstentions stay in
-    the denominator.
+    the denominator. Without labels, None, it is the share certified, right or not: constant with the certified class.
     """
-    made = _as_one(certificates)
-    truth = _labels(labels, len(made))
-    return _curve(made, ~made.abstained & (made.predicted == truth), radii, delta, name)
-
-
-def certified_share(
-    certificates: Sequence[Claim], radii: ArrayLike, *, delta: float = 1e-3, name: str | None = None
-) -> Curve:
-    """Return the share of inputs certified to at least each radius, right or not: what is known without labels.
-
-    **Guarantee.** With probability at least ``1 - delta`` over all draws, at every radius r the smoothed classifier is
-    constant on the open ball of radius r, with the certified class, for at least the share ``low`` of the inputs.
-    """
-    made = _as_one(certificates)
-    return _curve(made, ~made.abstained, radii, delta, name)
-
-
-def certified_curve(
-    certificates: Certificates,
-    radii: ArrayLike,
-    *,
-    delta: float = 1e-3,
-    name: str | None = None,
-    use_labels: bool = True,
-) -> Curve:
-    """Return certified accuracy where labels are known and used, else the share certified, each with its guarantee."""
-    if certificates.labels is not None and use_labels:
-        return certified_accuracy(certificates, certificates.labels, radii, delta=delta, name=name)
-    return certified_share(certificates, radii, delta=delta, name=name)
+    if not certificates:
+        raise InvalidInput("certificates must hold at least one certificate; got none")
+    made = certificates if isinstance(certificates, Certificates) else Certificates.of(certificates)
+    if (twice := first_repeated(made.ids)) is not None:
+        # Copies of one input stand or fall together, and the guarantee counts independent ones.
+        raise InvalidInput(f"certificates must be of different inputs; got {show(twice)} twice")
+    grid = np.atleast_1d(check_float_array("radii", radii))
+    if (grid < 0.0).any():
+        raise InvalidInput(f"radii must be at least 0; got {grid.min()}")
+    kinds = made.kinds
+    if len(norms := sorted({c.noise.norm for c in kinds})) > 1:
+        raise InvalidInput(f"certificates must measure radii in one norm; got {' and '.join(norms)}")
+    if len(scales := {c.noise.parameters.get("scale") for c in kinds}) > 1:
+        raise InvalidInput(f"certificates must have one scale of the noise; got {len(scales)} different scales")
+    right = True if labels is None else made.predicted == _labels(labels, len(made))
+    level = max(c.alpha for c in kinds) if all(c.sound for c in kinds) else None
+    called, abstained = kinds[0].method if name is None else name, float(np.mean(made.radii == 0.0))
+    reach = np.where(~made.abstained & right, made.radii, -1.0)
+    return replace(_reaching(reach, grid, level, delta, called, abstained), norm=norms[0])
 
 
 def margin_accuracy(
@@ -132,31 +127,6 @@ def _labels(labels: ArrayLike, inputs: int) -> AnyArray:
     if truth.shape != (inputs,):
         raise InvalidInput(f"labels must hold one class for each of {inputs} inputs; got shape {truth.shape}")
     return truth
-
-
-def _as_one(certificates: Sequence[Claim]) -> Certificates:
-    if not certificates:
-        raise InvalidInput("certificates must hold at least one certificate; got none")
-    return certificates if isinstance(certificates, Certificates) else Certificates.of(certificates)
-
-
-def _curve(made: Certificates, counted: BoolArray, radii: ArrayLike, delta: float, name: str | None) -> Curve:
-    if (twice := first_repeated(made.ids)) is not None:
-        # Copies of one input stand or fall together, and the guarantee counts independent ones.
-        raise InvalidInput(f"certificates must be of different inputs; got {show(twice)} twice")
-    grid = np.atleast_1d(check_float_array("radii", radii))
-    if (grid < 0.0).any():
-        raise InvalidInput(f"radii must be at least 0; got {grid.min()}")
-    kinds = made.kinds
-    if len(norms := sorted({c.noise.norm for c in kinds})) > 1:
-        raise InvalidInput(f"certificates must measure radii in one norm; got {' and '.join(norms)}")
-    if len(scales := {c.noise.parameters.get("scale") for c in kinds}) > 1:
-        raise InvalidInput(f"certificates must have one scale of the noise; got {len(scales)} different scales")
-    level = max(c.alpha for c in kinds) if all(c.sound for c in kinds) else None
-    abstained = float(np.mean(made.radii == 0.0))
-    called = kinds[0].method if name is None else name
-    reached = _reaching(np.where(counted, made.radii, -1.0), grid, level, delta, called, abstained)
-    return replace(reached, norm=norms[0])
 
 
 def _reaching(

@@ -18,7 +18,7 @@ import numpy as np
 
 from buckler.certificate import rounded_down
 from buckler.errors import BucklerError, InvalidInput, check_real, show
-from buckler.evaluate.curves import Curve, certified_curve, round_grid
+from buckler.evaluate.curves import Curve, certified_accuracy, round_grid
 from buckler.files import atomic_write, read_text
 from buckler.noise import as_noise
 from buckler.report.charts import accuracy_chart, looks
@@ -107,7 +107,10 @@ class Entry:
 
     def curve(self, radii: FloatArray) -> Curve | None:
         """Return the certified accuracy at each of the radii, or None without evidence."""
-        return None if self.result is None else certified_curve(self.result.groups[0], radii, name=self.name)
+        if self.result is None:
+            return None
+        group = self.result.groups[0]
+        return certified_accuracy(group, group.labels, radii, name=self.name)
 
 
 CARD_TEXTS = ("model", "data", "noise", "source", "licence")
@@ -146,7 +149,8 @@ def read_entry(
         raise InvalidInput(f"the evidence must be finished; it has {len(result.ids)} of {result.planned} inputs")
     claims = made.claims
     if claims:
-        shares = certified_curve(result.groups[0], [claim.radius for claim in claims]).accuracy.tolist()
+        group, radii = result.groups[0], [claim.radius for claim in claims]
+        shares = certified_accuracy(group, group.labels, radii).accuracy.tolist()
         claims = tuple(replace(claim, certified=share) for claim, share in zip(claims, shares, strict=True))
     return replace(made, claims=claims, result=result)
 

@@ -13,7 +13,7 @@ import numpy as np
 from buckler.certificate import ENUMERATED_METHOD, Claim, ball, rounded_up
 from buckler.certificates import Certificates
 from buckler.errors import InvalidInput
-from buckler.evaluate.curves import certified_curve, false_certificates, radius_histogram, round_grid
+from buckler.evaluate.curves import certified_accuracy, false_certificates, radius_histogram, round_grid
 from buckler.evaluate.population import USUAL_RADII, PopulationAccuracy, population_accuracy
 from buckler.evaluate.refutations import BracketCurve, bracket_curve
 from buckler.report.html import LARGEST_TABLE, RefutedPoint, RunPage, Series, confidence, report_page, tiles
@@ -99,7 +99,7 @@ def _series(names: Sequence[str], results: Sequence[Result], delta: float) -> li
     labelled = all(group.labels is not None for _, group in groups)
     made = []
     for name, kind, (run, group) in zip(called, kinds, groups, strict=True):
-        curve = certified_curve(group, radii, delta=delta, name=name, use_labels=labelled)
+        curve = certified_accuracy(group, group.labels if labelled else None, radii, delta=delta, name=name)
         made.append(Series(name, kind, run, group, curve, radius_histogram(group, group.labels, edges)))
     return made
 

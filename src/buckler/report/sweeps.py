@@ -12,7 +12,7 @@ import numpy as np
 
 from buckler.certificate import ENUMERATED_METHOD, rounded_down
 from buckler.errors import InvalidInput, check_choice
-from buckler.evaluate.curves import Curve, certified_curve
+from buckler.evaluate.curves import Curve, certified_accuracy
 from buckler.noise import Gaussian, text_of
 from buckler.report.plots import accuracy_plot
 from buckler.report.tables import TextTable, relative_gain
@@ -144,7 +144,9 @@ def _curves(cells: Sequence[SweptCell], radii: ArrayLike) -> tuple[list[Curve], 
     """Return the curve of each cell, and its name: accuracy, or the share certified where a cell has no labels."""
     labelled = all(cell.certificates.labels is not None for cell in cells)
     curves = [
-        certified_curve(cell.certificates, radii, name=AXES["method"](cell), use_labels=labelled) for cell in cells
+        certified_accuracy(made, made.labels if labelled else None, radii, name=AXES["method"](cell))
+        for cell in cells
+        for made in [cell.certificates]
     ]
     return curves, "certified accuracy" if labelled else "share certified"
 
