@@ -24,14 +24,13 @@ from typing import TypeVar
 import numpy as np
 
 from buckler.runs.certify import certify_evidence
-from buckler.runs.executor import Executor
+from buckler.runs.executor import Executor, open_ray
 from buckler.runs.identity import Identity
-from buckler.runs.ray import open_ray
 from buckler.runs.sample import SECONDS, sample
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import open_evidence
+from buckler.runs.store.folder import open_writer
 from buckler.runs.store.shard import Shard
-from buckler.runs.store.writer import open_writer
 from buckler.sampling.classifiers import Classifier, as_classifier
 from buckler.sampling.datasets import Dataset
 from buckler.types import AnyArray
@@ -162,7 +161,8 @@ def write_run(root: Path, inputs: int, block: int = 1000) -> None:
     spec = RunSpec(model="m", data="d", sigma=0.5, num_classes=10, n=1000, n0=100, shard_inputs=block)
     rng = np.random.default_rng(0)
     steps = np.diff([0, *spec.checkpoints])
-    with open_writer(root, spec, Identity("c", "d"), inputs=inputs) as writer:
+    record = {"answers": "c", "weights": {}, "environment": {}}
+    with open_writer(root, spec, Identity(record, "d"), inputs=inputs) as writer:
         for number in range(inputs // block):
             top = rng.uniform(0.3, 1.0, (block, 1))
             shares = np.concatenate([top, (1.0 - top) * rng.dirichlet(np.full(9, 0.3), block)], axis=1)
@@ -170,7 +170,8 @@ def write_run(root: Path, inputs: int, block: int = 1000) -> None:
             ids = tuple(str(number * block + i) for i in range(block))
             hashes = tuple(f"{number * block + i:032x}" for i in range(block))
             labels = np.zeros(block, dtype=np.int64)
-            writer.append(number * block, Shard(ids, labels, hashes, rng.multinomial(100, shares), counts, None, 512))
+            selection = rng.multinomial(100, shares)
+            writer.append(number * block, Shard(ids, labels, hashes, selection, counts, None, 512, drawn_by=record))
 
 
 def _apart(work: Callable[[], Result]) -> Result:

@@ -11,7 +11,7 @@ import pytest
 
 import buckler
 from buckler.certificates import Certificates
-from buckler.runs.store.tables import read_labelled
+from buckler.runs.store.tables import read_certificates
 from buckler.types import AnyArray
 
 POINTS = np.linspace(-1.0, 1.0, 41)[:, None]
@@ -132,10 +132,10 @@ def test_predicted_is_a_whole_number_in_pandas() -> None:
 def test_saved_as_parquet_or_csv(tmp_path: Path) -> None:
     made = replace(three(), labels=np.array([0, 0, 1]))
     made.save(tmp_path / "c.parquet")
-    again, labels = read_labelled(tmp_path / "c.parquet")
+    again = read_certificates(tmp_path / "c.parquet")
     assert again == made
-    assert labels is not None
-    assert labels.tolist() == [0, 0, 1]
+    assert again.labels is not None
+    assert again.labels.tolist() == [0, 0, 1]
     made.save(str(tmp_path / "c.csv"))
     head, first, second, _ = (tmp_path / "c.csv").read_text().splitlines()
     assert head.startswith('"id","predicted","radius"')

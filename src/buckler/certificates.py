@@ -129,6 +129,13 @@ class Certificates(Sequence[Certificate]):
             decided,
         )
 
+    def by_kind(self) -> "list[Certificates]":
+        """Return the certificates of each kind, that of the first certificate first."""
+        if self.kind is None:
+            return [self]
+        rows: dict[int, AnyArray] = {k: np.flatnonzero(self.kind == k) for k in dict.fromkeys(self.kind.tolist())}
+        return [replace(cast(Certificates, self[at]), kinds=(self.kinds[k],), kind=None) for k, at in rows.items()]
+
     @property
     def first(self) -> Claim:
         """The first certificate's noise, method, margin and alpha, which all share but those of ``Routed``."""

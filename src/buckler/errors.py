@@ -45,11 +45,7 @@ class MissingExtra(BucklerError, ImportError):  # noqa: N818
 
 
 class ClassifierError(BucklerError, RuntimeError):
-    """A classifier raised, or returned something that is not one finite row of logits for each input."""
-
-
-class WorkerLost(BucklerError, RuntimeError):  # noqa: N818
-    """Workers of a cluster were lost again and again at the same place."""
+    """A classifier raised, ended its process, or returned something else than one finite row of logits an input."""
 
 
 class StoreError(BucklerError, OSError):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from math import inf
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,8 +35,82 @@ MOST_SCORES = 1 << 25
 SAVE_SECONDS = 10.0
 """Seconds of work that an interruption, a kill or a lost worker can cost."""
 
+SAVING_SHARE = 0.05
+"""Share of the time that may go into saving, where files are so large that this takes longer."""
+
 Sink = Callable[[Any], None]
 """Function that a session calls with results as soon as it has them."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """An interrupt (Ctrl-C), with what was done before it."""
+
+    def __init__(self, done: Any) -> None:
+        super().__init__()
+        self.done = done
+
+
+class ResultFile:
+    """Sink that keeps results by the names of inputs, of earlier calls and of this one, also in a file at ``path``.
+
+    The file is written about every ten seconds and at the end, so that an interruption costs no more.
+    """
+
+    def __init__(self, path: Path | None, names: Sequence[str]) -> None:
+        """Name the file, and the inputs in their order."""
+        self.path, self.names = path, names
+        self.kept: dict[str, Any] = {}
+        self._saved, self._took, self._changed = time.monotonic(), 0.0, False
+
+    @property
+    def done(self) -> int:
+        """The number of inputs whose result is final."""
+        return len(self.kept)
+
+    def take(self, made: Any) -> None:
+        """Keep what a worker hands over."""
+        raise NotImplementedError
+
+    def write(self, path: Path) -> None:
+        """Write everything to the file."""
+        raise NotImplementedError
+
+    def keep(self, name: str, result: Any) -> None:
+        """Keep the result of an input, and write the file from time to time."""
+        self.kept[name], self._changed = result, True
+        if time.monotonic() - self._saved > max(SAVE_SECONDS, self._took / SAVING_SHARE):
+            self.save()
+
+    def save(self) -> None:
+        """Write the file, if there is one and anything changed."""
+        if self.path is not None and self._changed:
+            started = time.monotonic()
+            self.write(self.path)
+            self._saved, self._changed = time.monotonic(), False
+            self._took = self._saved - started
+
+    def in_order(self) -> list[Any]:
+        """Return the results in the order of the inputs."""
+        return [self.kept[name] for name in self.names if name in self.kept]
+
+    def fill(self, draws: Iterator[int], progress: Callable[[int, int], None]) -> list[Any]:
+        """Return all results once the draws are made, whose workers hand theirs to ``take``.
+
+        ``progress`` is told how many inputs are done, and how many draws were made. Results are kept also where this
+        ends by an error, or by an interrupt, which raises ``Interrupted`` with them.
+        """
+        drawn = 0
+        progress(self.done, drawn)
+        try:
+            for more in draws:
+                drawn += more
+                progress(self.done, drawn)
+        except KeyboardInterrupt:
+            raise Interrupted(self.in_order()) from None
+        finally:
+            self.save()
+            progress(self.done, drawn)
+        return self.in_order()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

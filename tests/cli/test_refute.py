@@ -127,20 +127,6 @@ def test_a_claimed_radius_is_refuted_by_the_first_point_inside(here: Path, capsy
     assert "holds refutations of another call (another max_radius, within)" in capsys.readouterr().err
 
 
-def test_how_long_it_will_take_is_told_before_it_begins(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sampled()
-    monkeypatch.setattr("buckler.cli.drawing_commands.measure_rate", lambda *_: 10.0)
-    command = ["refute", "run", *FEW, "--max-n", "100", "--batch-size", "64", "--limit", "1"]
-    assert run(command) == 0
-    assert "1 certificates, 10 draws a second: about 74 minutes in all" in capsys.readouterr().err
-    assert run([*command, "--within", "0.3"]) == 0
-    assert "at most 74 minutes in all" in capsys.readouterr().err
-    assert run([*command, "--json"]) == 0
-    assert "in all" not in capsys.readouterr().err
-
-
 def certificates(votes: Any, labels: Any, ids: Sequence[str]) -> list[Certificate]:
     made = certify_votes(votes, sigma=0.25, alpha=1e-3, labels=labels, ids=ids)
     assert not isinstance(made, Certificate)

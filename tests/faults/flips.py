@@ -18,8 +18,8 @@ from buckler.errors import BucklerError
 from buckler.noise import Gaussian
 from buckler.runs.store.tables import (
     Drawing,
+    read_certificates,
     read_decisions,
-    read_labelled,
     read_origin,
     write_certificates,
     write_decisions,
@@ -29,8 +29,8 @@ LABELS = np.arange(30) % 2
 
 
 def _certificates(path: Path) -> object:
-    made, labels = read_labelled(path)
-    return made, None if labels is None else labels.tolist(), read_origin(path)
+    made = read_certificates(path)
+    return list(made), None if made.labels is None else made.labels.tolist(), read_origin(path)
 
 
 def main(home: Path, flips: int) -> dict[str, int]:

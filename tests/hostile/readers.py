@@ -27,6 +27,7 @@ from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec, from_dict, read_toml
 from buckler.runs.store import folder
 from buckler.runs.store.evidence import open_evidence
+from buckler.runs.store.folder import open_writer
 from buckler.runs.store.sealed import read_sealed, write_sealed
 from buckler.runs.store.tables import (
     read_certificates,
@@ -35,7 +36,6 @@ from buckler.runs.store.tables import (
     write_certificates,
     write_refutations,
 )
-from buckler.runs.store.writer import open_writer
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays, open_dataset
 
@@ -43,6 +43,7 @@ SPEC = RunSpec(
     model="m", data="d", sigma=0.5, num_classes=3, n=20, n0=5, scores="softmax", shard_inputs=2, checkpoints=(10, 20)
 )
 FIRST = folder.ShardRange(0, 2)
+NOBODY = Identity({"answers": "c", "weights": {}, "environment": {}}, "d")
 
 
 @cache
@@ -82,7 +83,7 @@ def _go_on(root: Path) -> None:
     for repair in (False, True):
         with (
             warnings.catch_warnings(),
-            open_writer(root, SPEC, Identity("c", "d"), inputs=4, repair=repair, allow_other_model=True),
+            open_writer(root, SPEC, NOBODY, inputs=4, repair=repair, allow_other_model=True),
         ):
             pass
 

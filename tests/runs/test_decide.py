@@ -18,9 +18,9 @@ from buckler.errors import BucklerError, InvalidInput, StoreError
 from buckler.noise import Gaussian, Splitting
 from buckler.report.pages import build_page
 from buckler.runs import decide as module
-from buckler.runs.decide import FOR_EVIDENCE, Target, decide, settings_to_decide
+from buckler.runs.decide import Target, decide, settings_to_decide
 from buckler.runs.results import read_result
-from buckler.runs.spec import RunSpec
+from buckler.runs.spec import FOR_EVIDENCE, RunSpec
 from buckler.runs.store.tables import (
     Drawing,
     read_certificates,
@@ -273,8 +273,8 @@ def test_work_in_hand_is_saved_from_time_to_time(tmp_path: Path, monkeypatch: py
         real(path, decisions, *rest)
 
     monkeypatch.setattr(module, "write_decisions", spy)
-    monkeypatch.setattr("buckler.runs.executor.SAVE_SECONDS", 0.0)
-    monkeypatch.setattr("buckler.runs.executor.SAVING_SHARE", 1e9)
+    monkeypatch.setattr("buckler.session.SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("buckler.session.SAVING_SHARE", 1e9)
     call(tmp_path / "decided.parquet")
     assert sizes == sorted(sizes)
     assert len(sizes) > 20

@@ -22,7 +22,7 @@ from buckler.runs.store import evidence as store
 from buckler.runs.store import folder, shard
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.parquet import write_table
-from buckler.runs.store.tables import SCHEMA, read_certificates, read_labelled, read_rows, write_certificates
+from buckler.runs.store.tables import SCHEMA, read_certificates, read_rows, write_certificates
 from tests.runs.victim import run as sample
 from tests.runs.victim import spec
 
@@ -108,8 +108,9 @@ def test_several_methods_at_once_give_what_each_gives_alone(run: Path) -> None:
 def test_labels_travel_with_certificates(run: Path, tmp_path: Path) -> None:
     made, labels = certify_evidence(open_evidence(run), method="top_class")
     write_certificates(tmp_path / "c.parquet", made, labels=labels)
-    again, known = read_labelled(tmp_path / "c.parquet")
-    assert again == made == read_certificates(tmp_path / "c.parquet")
+    again = read_certificates(tmp_path / "c.parquet")
+    assert again == made
+    known = again.labels
     assert known is not None
     assert labels is not None
     assert (known == labels).all()
@@ -117,7 +118,7 @@ def test_labels_travel_with_certificates(run: Path, tmp_path: Path) -> None:
     assert found is not None
     assert (found == labels).all()
     write_certificates(tmp_path / "bare.parquet", made)
-    assert read_labelled(tmp_path / "bare.parquet")[1] is None
+    assert read_certificates(tmp_path / "bare.parquet").labels is None
 
 
 def test_labels_are_one_for_each_certificate() -> None:

@@ -18,6 +18,7 @@ from buckler.noise import Gaussian
 from buckler.runs.certify import certify_evidence
 from buckler.runs.store import parquet, shard
 from buckler.runs.store.evidence import Evidence, open_evidence
+from buckler.runs.store.folder import _foreign
 from buckler.runs.store.parquet import number_of_values
 from buckler.runs.store.shard import ScoreFile, ScoreWriter
 from buckler.runs.store.tables import (
@@ -29,13 +30,11 @@ from buckler.runs.store.tables import (
     largest_margin,
     read_certificates,
     read_decisions,
-    read_labelled,
     read_refutations,
     write_certificates,
     write_decisions,
     write_refutations,
 )
-from buckler.runs.store.writer import _foreign
 from buckler.runs.sweep import Grid, sweep_runs
 from buckler.types import AnyArray, MarginKind
 from tests.runs.forging import rewrite
@@ -258,12 +257,12 @@ def test_a_certificate_that_lacks_a_value_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.parquet"
     for name in ("id", "radius", "alpha", "method", "sound", "n", LABEL):
         write_certificates(path, made, {}, np.array([0, 1]))
-        assert read_labelled(path)[0] == list(made)
+        assert read_certificates(path) == list(made)
         schema = pq.read_schema(path)
         assert name == LABEL or not schema.field(name).nullable
         without(path, name, 1)
         with pytest.raises(InvalidInput, match=r"must have a value in every row|Parquet table|label must hold"):
-            read_labelled(path)
+            read_certificates(path)
 
 
 def test_what_killed_writers_leave_is_not_foreign(tmp_path: Path) -> None:

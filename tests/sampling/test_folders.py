@@ -150,7 +150,7 @@ def test_a_run_with_both_certifies_resumes_and_knows_them(home: Path, tmp_path: 
     assert run(["sample", str(whole), *command[2:]]) == 0
     assert open_evidence(out).digest() == open_evidence(whole).digest()
     assert run(["certify", str(out), "--method", "top_class", "--quiet"]) == 0
-    files = json.loads((out / "manifest.json").read_text())["drawn_by"][0]["weights"]
+    files = begun.seals[0]["drawn_by"]["weights"]
     weights = "diffusion_pytorch_model.safetensors"
     assert files[f"denoiser/{weights}"] == checksum(home / "ddpm" / weights)
     assert files["denoiser/scheduler_config.json"] == checksum(home / "ddpm" / "scheduler" / "scheduler_config.json")

@@ -1,7 +1,7 @@
 """``buckler sample``, ``decide`` and ``refute``: what draws from a model, can be stopped, and goes on."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,14 +28,14 @@ from buckler.evaluate.refutations import (
 from buckler.progress import Advance, bar
 from buckler.report.plots import bracket_plot, check_figure
 from buckler.runs import decide, refute, sample
-from buckler.runs.decide import MAX_N, ClassRule, Target, margin_for, settings_to_decide
-from buckler.runs.executor import Interrupted
+from buckler.runs.decide import MAX_N, Target, settings_to_decide
 from buckler.runs.logs import write_log
 from buckler.runs.open_run import OpenRun, open_run
-from buckler.runs.plan import measure_rate, time_to_decide, time_to_refute, time_to_sample
 from buckler.runs.results import Result, read_result
 from buckler.runs.spec import values, with_draws
 from buckler.runs.store.tables import check_ending
+from buckler.session import Interrupted
+from buckler.types import MarginKind
 
 if TYPE_CHECKING:
     from buckler.evaluate.attacks import Attack
@@ -59,14 +59,6 @@ def _drawing(
                 yield run, advance
         except KeyboardInterrupt:
             stop("interrupted before anything was drawn")
-
-
-def _foretell(run: OpenRun, output: options.OutputOptions, time_to: Callable[[float], str]) -> None:
-    """Say how long it will take, where that is worth saying; ``time_to`` is given the draws a second."""
-    if not output.bare:
-        rate = run.rate or measure_rate(run.spec, run.executor, run.dataset)
-        if expected := time_to(rate):
-            say(f"buckler: {expected}", error=True)
 
 
 @dataclass(frozen=True)
@@ -145,7 +137,6 @@ def sample_command(
     settings = given.settings()
     options.check_given(settings, "model", "data", "n")
     with _drawing(settings, cluster, out, "sampling", output) as (run, advance):
-        _foretell(run, output, lambda rate: time_to_sample(run.spec, len(run.dataset), rate))
         try:
             done = sample.sample(
                 run.spec,
@@ -226,8 +217,8 @@ def decide_command(
             f"exactly one of --radii and --precision must be given; got {'both' if asked else 'neither'}"
         )
     merged = given.settings(n=max_n)
-    rule = certified_class or ("selection" if merged.get("n0") else "winner")
-    target = Target(asked, alpha, cast(ClassRule, rule), margin_for(merged, margin), precision)
+    rule: Any = certified_class or ("selection" if merged.get("n0") else "winner")
+    target = Target(asked, alpha, rule, cast(MarginKind | None, margin), precision)
     options.check_outputs(out=out, tsv=tsv)
     if out is not None:
         check_ending(out, (".parquet",), "--out")
@@ -239,7 +230,6 @@ def decide_command(
     with _drawing(settings, cluster, out, "deciding", output) as (run, show):
         check_tsv(tsv, run.spec.noise, run.dataset.labels)
         inputs = len(run.dataset)
-        _foretell(run, output, lambda rate: time_to_decide(target.ladder(run.spec), inputs, rate))
         try:
             decisions = decide.decide(
                 run.spec,
@@ -356,7 +346,6 @@ def refute_command(
         total = total if limit is None else min(limit, total)
         reach, value_range = reach_of(noise, max_radius, within), (opened.dataset.low, opened.dataset.high)
         how = RefutationSettings(noise, alpha, max_n, reach, value_range, _attack(attack), first=within is not None)
-        _foretell(opened, output, lambda rate: time_to_refute(how, total, rate))
         try:
             refuted = refute.refute(
                 result, opened, how, out, limit=limit, progress=lambda inputs, draws: show(inputs, total, draws)

@@ -23,12 +23,11 @@ from buckler.report import tables
 from buckler.report.sweeps import draw_axes, sweep_records, sweep_table
 from buckler.runs.certify import certify_evidence
 from buckler.runs.identity import contents_hash
-from buckler.runs.logs import import_log, write_log
+from buckler.runs.logs import USUAL_DRAWS, import_log, write_log
 from buckler.runs.open_run import settings_from
 from buckler.runs.results import votes_for_limit
 from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec, distinct_values
 from buckler.runs.store.evidence import Evidence, open_evidence
-from buckler.runs.store.folder import USUAL_DRAWS
 from buckler.runs.store.tables import check_ending, write_certificates
 from buckler.runs.sweep import Grid, sweep_runs
 from buckler.types import OTHERS, FloatArray, Noise
@@ -131,13 +130,13 @@ def certify_command(
         first = certificates.first
         origin = {
             "spec": evidence.spec.as_dict(), "owner": dict(evidence.manifest["owner"]), "alpha": first.alpha,
-            "inputs": contents, "drawn": drawn.as_dict(),
+            "inputs": contents, "environment": drawn.environment, "caution": drawn.caution,
             "method": first.method, "margin": first.margin_kind, "n": given.n or evidence.spec.n,
             "class": given.certified_class, "map": given.map, "temperature": given.temperature,
         }  # fmt: skip
         write_certificates(out, certificates, origin, labels)
-    if drawn.sentence() and not output.quiet:
-        say(f"buckler: {drawn.sentence()}", error=True)
+    if drawn.caution and not output.quiet:
+        say(f"buckler: {drawn.caution}", error=True)
     if tsv is not None and labels is not None:
         write_log(tsv, certificates, labels)
     if not evidence.complete and not output.quiet:

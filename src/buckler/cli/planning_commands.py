@@ -25,8 +25,8 @@ from buckler.progress import bar
 from buckler.report.tables import TextTable
 from buckler.runs.certify import method_named
 from buckler.runs.decide import MAX_N
-from buckler.runs.open_run import open_run
-from buckler.runs.plan import duration, measure_rate, plan
+from buckler.runs.open_run import measure_rate, open_run
+from buckler.runs.plan import duration, plan
 from buckler.runs.results import votes_for_limit
 from buckler.runs.store.evidence import open_evidence
 from buckler.sampling.models import errors_in_one_line, find_function

@@ -8,7 +8,7 @@
 - ``sweep.sweep_runs(folders, grid, out)``: a ``Grid`` of settings from the evidence of several runs.
 - ``logs``: the usual log of radii, read and written; ``import_log(path, out=)``: the settings that a log fits, and the
   votes behind it as evidence.
-- ``executor``: runs the blocks of a run in this process; ``ray``: on a Ray cluster (the only module with ray).
+- ``executor``: runs the blocks of a run in this process or on a Ray cluster (the only module with ray).
 - ``decide.decide(spec, target, classifier, dataset, out)``: draws until the radii of a ``Target`` are decided,
   and keeps what is; the same call goes on.
 - ``identity.identify(spec, executor, dataset)``: the identity of the model (answers, weights, environment) and of the

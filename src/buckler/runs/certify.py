@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import wraps
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack, cast, get_args
+from typing import Any, NamedTuple, TypedDict, Unpack, cast, get_args
 
 import numpy as np
 
@@ -14,15 +14,11 @@ from buckler.certify.scores import limits_of_scores
 from buckler.certify.settings import ChosenClass, Settings, make_certificates, make_settings, scoring
 from buckler.certify.votes import limits_of_votes
 from buckler.errors import InvalidInput, StoreError, UnsoundMethod, check_choice, check_whole
-from buckler.runs.spec import RunSpec
+from buckler.runs.spec import CertifiedClass, RunSpec
 from buckler.runs.store.evidence import Evidence
 from buckler.runs.store.shard import Shard
 from buckler.sampling.models import find_function, modules_here
 from buckler.types import FloatArray, IntArray, MarginKind, SimplexMap
-
-CertifiedClass = Literal["winner", "selection", "label"]
-"""How the certified class is fixed: the class with the most votes, tested to be the winner; the top class of the
-selection draws; or the label."""
 
 
 class Limits(NamedTuple):

@@ -5,52 +5,33 @@ is kept in a file, with the votes of inputs that are under way, and the same cal
 """
 
 import time
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
 from buckler.certify.ladder import Ladder, check_precision, check_radii, radii_for
 from buckler.certify.sequential import Decided
 from buckler.errors import InvalidInput, StoreError, check_alpha, check_choice, check_label, check_positive, show
-from buckler.noise import NOISES, default_margin, parse
-from buckler.runs.executor import Executor, ResultFile, Watch
-from buckler.runs.identity import (
-    BATCHES_AGAIN,
-    NOT_REPEATABLE,
-    Identity,
-    Lookup,
-    Span,
-    Work,
-    admit,
-    draw_again,
-    identify,
-    is_same,
-    records_in,
-    replayed_in,
-)
-from buckler.runs.spec import NAMES, RunSpec, difference, from_dict, noise_in
+from buckler.noise import default_margin
+from buckler.runs.executor import Executor
+from buckler.runs.identity import Identity, Lookup, Record, Work, admit, identify, is_same, records_in, replayed_in
+from buckler.runs.spec import FOR_EVIDENCE, NAMES, CertifiedClass, RunSpec, difference, from_dict, noise_in
 from buckler.runs.store.tables import DecisionTable, Drawing, read_decisions, write_decisions
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset
 from buckler.sampling.engine import Engine
 from buckler.sampling.streams import content_id
-from buckler.session import Inputs, Session, Sink
-from buckler.types import Float32Array, MarginKind, Noise
-
-ClassRule = Literal["winner", "selection", "label"]
+from buckler.session import Inputs, ResultFile, Session, Sink
+from buckler.types import Float32Array, MarginKind
 
 MAX_N = 100_000
 """Draws for each input at most, unless told: what the field's usual tool always draws."""
-
-FOR_EVIDENCE = ("scores", "temperature", "runner_ups", "score_draws", "score_dtype", "checkpoints", "shard_inputs")
-"""Settings that say what a run keeps on disk; drawing until decided keeps votes alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +40,22 @@ class Target:
 
     With a ``precision`` in place of radii, as much is certified as there is: the radii are those of a fine ladder, and
     drawing ends where the certified one is that close to the estimated one. The class is the one with the most votes,
-    tested to be the winner; or the top one of ``n0`` separate selection draws; or the true label.
+    tested to be the winner; or the top one of ``n0`` separate selection draws; or the true label. ``margin`` is the
+    noise's first unless told.
     """
 
     radii: tuple[float, ...] = ()
     alpha: float = 1e-3
-    certified_class: ClassRule = "winner"
-    margin: MarginKind = "quantile"
+    certified_class: CertifiedClass = "winner"
+    margin: MarginKind | None = None
     precision: float | None = None
 
     def __post_init__(self) -> None:
         """Check what does not need a specification."""
-        check_choice("class", self.certified_class, get_args(ClassRule))
+        check_choice("class", self.certified_class, get_args(CertifiedClass))
         check_alpha(self.alpha)
+        if self.margin is not None:
+            check_choice("margin", self.margin, get_args(MarginKind))
         if self.precision is None:
             object.__setattr__(self, "radii", check_radii(self.radii))
         elif self.radii:
@@ -81,15 +65,16 @@ class Target:
 
     def ladder(self, spec: RunSpec, final_n: int = 0) -> Ladder:
         """Return the ladder of radii under the noise of a specification, with at most its ``n`` draws."""
-        noise, winner = spec.noise, self.certified_class == "winner"
-        radii = self.radii if self.precision is None else radii_for(noise, self.precision, self.margin)
-        return Ladder(radii, noise, self.alpha, spec.n, self.margin, final_n, self.precision, winner)
+        noise, winner, margin = spec.noise, self.certified_class == "winner", self.margin or default_margin(spec.noise)
+        radii = self.radii if self.precision is None else radii_for(noise, self.precision, margin)
+        return Ladder(radii, noise, self.alpha, spec.n, margin, final_n, self.precision, winner)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON, under the names of the command's options."""
+    def as_dict(self, spec: RunSpec) -> dict[str, Any]:
+        """Return the fields, and the specification, as JSON under the names of the command's options."""
+        margin = self.margin or default_margin(spec.noise)
         return {
-            "radii": list(self.radii), "alpha": self.alpha, "class": self.certified_class, "margin": self.margin,
-            "precision": self.precision,
+            "spec": spec.as_dict(), "radii": list(self.radii), "alpha": self.alpha, "class": self.certified_class,
+            "margin": margin, "precision": self.precision,
         }  # fmt: skip
 
 
@@ -110,14 +95,6 @@ def settings_to_decide(settings: Mapping[str, Any], target: Target) -> dict[str,
     if target.certified_class != "selection" and settings.get("n0", 0) != 0:
         raise InvalidInput(f"n0 must be 0 for class {target.certified_class!r}; got {settings['n0']}")
     return {"n": MAX_N, **fit}
-
-
-def margin_for(settings: Mapping[str, Any], wanted: str | None) -> MarginKind:
-    """Return the margin to test: as wanted, else the first of the noise in the settings."""
-    if wanted is not None:
-        return cast(MarginKind, check_choice("margin", wanted, get_args(MarginKind)))
-    name = check_choice("noise", parse(settings.get("noise", "gaussian"))[0], tuple(NOISES))
-    return default_margin(cast(Noise, NOISES[name]))
 
 
 SHARE_OF_BATCH, BATCHES_ON_DEVICE = 4, 4
@@ -167,7 +144,7 @@ def decide(
     *,
     max_seconds: float | None = None,
     allow_other_model: bool = False,
-    progress: Watch = lambda *_: None,
+    progress: Callable[[int, int], None] = lambda *_: None,
 ) -> list[Decided]:
     """Return how every input ended or stands, in the order of the data; at most ``spec.n`` draws go into each.
 
@@ -175,6 +152,7 @@ def decide(
     whenever its drawing stopped, over all calls together. Its draws and its decision are those of its input alone,
     whatever the executor, for a classifier that treats rows independently.
 
+    ``progress`` is told how many inputs are decided, and how many draws this call has made.
     ``out`` is a Parquet file that keeps what is decided, and the votes of inputs under way: written as work goes on,
     and at the end, also where that is an error or an interrupt, which raises ``Interrupted`` with the decisions by
     then; the same call goes on from it. With a larger ``n`` in the specification the call goes on where the budget was
@@ -182,15 +160,14 @@ def decide(
     ``max_seconds`` drawing stops: inputs under way are ``undecided``, with the certificates that they have by then, and
     those that were not begun are missing.
 
-    The file goes on with the model, environment and data of earlier calls alone (``runs.identity``), and one finished
-    input is drawn again; ``allow_other_model`` lets another model or environment go on, which the file records.
+    The file goes on with the model, environment and data of earlier calls alone (``runs.identity``);
+    ``allow_other_model`` lets another model or environment go on, which the file records.
     """
     labels = _labels(spec, target, dataset)
     deadline = inf if max_seconds is None else time.monotonic() + check_positive("max_seconds", max_seconds)
     executor = classifier if isinstance(classifier, Executor) else Executor(classifier)
     identity, probe = identify(spec, executor, dataset)
     made = Decisions(None if out is None else Path(out), spec, target, dataset, identity, allow_other_model)
-    made.draw_again(executor)
     left = [i for i, name in enumerate(dataset.ids) if name not in made.finished]
     size = max(1, spec.batch_size // SHARE_OF_BATCH if spec.device == "cpu" else spec.batch_size * BATCHES_ON_DEVICE)
     if executor.width > 1:
@@ -206,8 +183,8 @@ def decide(
             yield ToDecide(inputs, tuple(made.kept.get(name) for name in part.ids))
 
     step = partial(decide_block, target.ladder(spec, made.final_n), spec.n0)
-    made.fill(executor, Work(probe, identity, step).begin, blocks(), progress, deadline)
-    return made.in_order()
+    begin = Work(probe, identity, step).begin
+    return made.fill(executor.run(begin, blocks(), made.take, deadline=deadline), progress)
 
 
 def _labels(spec: RunSpec, target: Target, dataset: Dataset) -> Any:
@@ -240,9 +217,9 @@ class Decisions(ResultFile):
         """Take the decisions that the file holds; a file of another call, other data or another model is refused."""
         super().__init__(path, dataset.ids)
         self._spec, self._dataset, self._data = spec, dataset, identity.data
-        self._asked = {"spec": spec.as_dict(), **target.as_dict()}
-        self._record = identity.as_dict()
-        self._known: list[dict[str, Any]] = []
+        self._asked = target.as_dict(spec)
+        self._record = identity.record
+        self._known: list[Record] = []
         self._contents: dict[str, str] = {}
         self._drawings: dict[str, Drawing] = {}
         self._replayed = 0, 0
@@ -284,34 +261,13 @@ class Decisions(ResultFile):
                 raise InvalidInput(f"{str(path)!r} holds a decision that is not of this run: {show(name)}")
             again = spec.n > before and decided.decision == "given up"
             ended = "undecided" if again else decided.decision
-            if ended == "undecided" and not self._is_ours(drawing):
+            if ended == "undecided" and not is_same(self._known[drawing.drawn_by], self._record):
                 continue
             self._drawings[name] = drawing
             self.kept[name] = replace(decided, decision=ended, radii=tuple(radii), final_n=first)
             if ended != "undecided":
                 self.finished.add(name)
-        hashes = [drawing.input for drawing in found.drawings]
-        deque(Lookup(self._dataset, path).inputs(names, hashes), maxlen=0)  # refuses inputs with other values
-
-    def _is_ours(self, drawing: Drawing) -> bool:
-        return is_same(self._known[drawing.drawn_by], self._record)
-
-    def draw_again(self, executor: Executor) -> None:
-        """Draw one input of an earlier call again, and raise StoreError if the model gives other votes now."""
-        spec = self._spec
-        own = [d for name, d in self.kept.items() if self._is_ours(self._drawings[name])]
-        if self.path is None or not own or self._record["answers"] == NOT_REPEATABLE:
-            return
-        few = [d for d in own if d.certificate.n <= BATCHES_AGAIN * spec.batch_size]
-        own = few or [min(own, key=lambda d: d.certificate.n)]
-        chosen = min(own, key=lambda d: (max(dict(d.votes).values()) / d.certificate.n, -d.certificate.n))
-        position = self.names.index(chosen.certificate.id)
-        before = np.zeros(spec.num_classes, dtype=np.int64)
-        for k, count in chosen.votes:
-            before[k] = count
-        spans: list[Span] = [("estimation", 0, chosen.certificate.n)]
-        alone = range(position, position + 1)
-        draw_again(self.path, executor, spec, self._dataset, position, alone, spans, {"estimation": before})
+        Lookup(self._dataset, path).check(names, [drawing.input for drawing in found.drawings])
 
     def loaded(self, ids: Sequence[str], x: Float32Array) -> None:
         """Keep a hash of the values of each input that a block has loaded, for the file."""

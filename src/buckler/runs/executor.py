@@ -1,41 +1,35 @@
-"""Executors run blocks of work in this process; ``runs.ray`` runs them on a Ray cluster. Results go to a sink.
+"""Executors run the blocks of a run: in this process, or in actors on a Ray cluster. Results go to a sink.
 
-A block's results depend on its data alone, so any worker may compute it, more than once and in any order.
+A block's results depend on its data alone, so any worker may compute it, more than once and in any order. Ray restarts
+an actor that died, elsewhere if need be, with its block.
 """
 
+import os
+import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from functools import cache, cached_property, partial
 from math import inf
 from pathlib import Path
-from typing import Any, TypeVar
+from secrets import token_hex
+from tempfile import TemporaryDirectory
+from typing import Any, cast
 
+from buckler.errors import ClassifierError, InvalidInput, MissingExtra, check_whole
+from buckler.files import usable_cores
 from buckler.sampling.classifiers import Classifier
-from buckler.session import SAVE_SECONDS, Sink
+from buckler.session import Sink
 
-Answer = TypeVar("Answer")
-Draws = Iterator[int]
-ComputeBlock = Callable[[Any, Path, Sink], Draws]
+ComputeBlock = Callable[[Any, Path, Sink], Iterator[int]]
 """Computes a block from its data: yields the draws made since the last time, writes files to a folder, and hands over
 results, also where it is closed early."""
 
 Begin = Callable[[Classifier, int | None], AbstractContextManager[ComputeBlock]]
-"""Sets up the work in a worker, once; the number of threads make noise (None: one for each processor). It is sent to
-the workers, so it holds plain values."""
+"""Sets up the work in a worker, once; the number of threads make noise (None: one for each processor)."""
 
-Watch = Callable[[int, int], None]
-"""Callback (inputs done, draws made), called whenever one of the two rises."""
-
-SAVING_SHARE = 0.05
-"""Share of the time that may go into saving, where files are so large that this takes longer."""
-
-
-class Interrupted(KeyboardInterrupt):
-    """An interrupt (Ctrl-C), with what was done before it."""
-
-    def __init__(self, done: Any) -> None:
-        super().__init__()
-        self.done = done
+RESTARTS = 10
+"""Times that Ray restarts a worker; a block that it cannot end is taken to be the cause of more."""
 
 
 class Executor:
@@ -46,13 +40,13 @@ class Executor:
     def __init__(self, classifier: Classifier) -> None:
         self.classifier = classifier
 
-    def call(self, function: Callable[[Classifier, int | None], Answer]) -> Answer:
+    def call(self, function: Callable[[Classifier, int | None], Any]) -> Any:
         """Return what a function of a worker's classifier and its threads returns."""
         return function(self.classifier, None)
 
     def run(
         self, begin: Begin, blocks: Iterable[Any], sink: Sink, folder: Path = Path(), deadline: float = inf
-    ) -> Draws:
+    ) -> Iterator[int]:
         """Compute blocks, hand their results to ``sink`` and yield the draws made since the last time.
 
         A block's files are in ``folder`` when its results are handed over. After ``deadline`` (of ``time.monotonic``)
@@ -67,61 +61,112 @@ class Executor:
                             return
 
 
-class ResultFile:
-    """Results by the names of inputs, of earlier calls and of this one: in memory and, with a path, in a file.
+class _Worker:
+    """Actor with one classifier, loaded at first use, and the work of one run; a task would not keep its GPU."""
 
-    The file is written about every ten seconds and at the end, so that an interruption costs no more.
-    """
+    def __init__(self, load: Callable[[], Classifier], home: str) -> None:
+        self._here, self._work, self._step = cache(lambda: Executor(load())), ExitStack(), cast("Any", None)
+        os.chdir(home if Path(home).is_dir() else ".")  # relative names of models refer to the folder of the command
 
-    def __init__(self, path: Path | None, names: Sequence[str]) -> None:
-        """Name the file, and the inputs in their order."""
-        self.path, self.names = path, names
-        self.kept: dict[str, Any] = {}
-        self._saved, self._took, self._changed = time.monotonic(), 0.0, False
+    def call(self, function: Callable[[Any, int], Any]) -> Any:
+        return function(self._here().classifier, 1)
 
-    @property
-    def done(self) -> int:
-        """The number of inputs whose result is final."""
-        return len(self.kept)
+    def run(self, begin: Begin, blocks: list[Any], seconds: float) -> tuple[int, list[Any], dict[str, bytes]]:
+        """Return draws, results and files of blocks (none: only load), or of the part that these seconds allow."""
+        self._step = self._step or self._work.enter_context(self.call(begin))
+        results, deadline = list[Any](), time.monotonic() + seconds
+        with TemporaryDirectory(prefix="buckler-") as folder:
+            going = self._here().run(lambda *_: nullcontext(self._step), blocks, results.append, Path(folder), deadline)
+            return sum(going), results, {path.name: path.read_bytes() for path in Path(folder).iterdir() if results}
 
-    def take(self, made: Any) -> None:
-        """Keep what a worker hands over."""
-        raise NotImplementedError
 
-    def write(self, path: Path) -> None:
-        """Write everything to the file."""
-        raise NotImplementedError
+class RayExecutor(Executor):
+    """Runs blocks in actors; made by ``open_ray``."""
 
-    def keep(self, name: str, result: Any) -> None:
-        """Keep the result of an input, and write the file from time to time."""
-        self.kept[name], self._changed = result, True
-        if time.monotonic() - self._saved > max(SAVE_SECONDS, self._took / SAVING_SHARE):
-            self.save()
+    def __init__(self, ray: Any, start: Callable[[], Any], width: int) -> None:
+        self._ray, self._start, self.width = ray, start, width
 
-    def save(self) -> None:
-        """Write the file, if there is one and anything changed."""
-        if self.path is not None and self._changed:
-            started = time.monotonic()
-            self.write(self.path)
-            self._saved, self._changed = time.monotonic(), False
-            self._took = self._saved - started
+    @cached_property
+    def _actors(self) -> list[Any]:
+        return [self._start() for _ in range(self.width)]
 
-    def in_order(self) -> list[Any]:
-        """Return the results in the order of the inputs."""
-        return [self.kept[name] for name in self.names if name in self.kept]
+    def call(self, function: Any) -> Any:
+        """Return what a function of a worker's classifier and its threads returns."""
+        return self._get(self._actors[0].call.remote(function))
 
-    def fill(
-        self, executor: Executor, begin: Begin, blocks: Iterable[Any], progress: Watch, deadline: float = inf
-    ) -> None:
-        """Run blocks and keep their results, also those by an error or an interrupt, which raises ``Interrupted``."""
-        drawn = 0
-        progress(self.done, drawn)
+    def run(
+        self, begin: Begin, blocks: Iterable[Any], sink: Sink, folder: Path = Path(), deadline: float = inf
+    ) -> Iterator[int]:
+        """Give each actor that is ready a block after another, and hand on their results."""
+        sent, left = self._ray.put(begin), iter(blocks)
+        calls = {actor.run.remote(sent, [], inf): actor for actor in self._actors}
+        starting = set(calls)
+        del self._actors
+        while calls:
+            [call], _ = self._ray.wait(list(calls))
+            drawn, results, files = self._get(call)
+            for name, content in files.items():
+                (folder / Path(name).name).write_bytes(content)
+            yield drawn
+            for result in results:
+                sink(result)
+            data = next(left, None) if time.monotonic() < deadline else None
+            if data is not None:
+                calls[calls[call].run.remote(sent, [data], deadline - time.monotonic())] = calls[call]
+            else:  # Ray ends actors that nobody waits for, which leaves room for one whose node is gone
+                calls = {other: actor for other, actor in calls.items() if other not in starting}
+            calls.pop(call, None)
+
+    def _get(self, call: Any) -> Any:
         try:
-            for more in executor.run(begin, blocks, self.take, deadline=deadline):
-                drawn += more
-                progress(self.done, drawn)
-        except KeyboardInterrupt:
-            raise Interrupted(self.in_order()) from None
+            return self._ray.get(call)
+        except self._ray.exceptions.RayTaskError as problem:
+            raise problem.cause or problem from None
+        except self._ray.exceptions.RayError as problem:
+            said = " ".join(str(problem).split())[:300]
+            why = f"a worker cannot be restarted; it may need more memory than it has: {said}"
+            raise ClassifierError(why) from None
+
+
+@contextmanager
+def open_ray(
+    load: Callable[[], Classifier], address: str | None, workers: int | None, gpus_per_worker: float
+) -> Iterator[RayExecutor]:
+    """Yield an executor on the cluster at an address, or on one started here and stopped at the end.
+
+    A cluster started here listens on loopback alone and asks for a token; its files are in a private folder.
+    """
+    width = None if workers is None else check_whole("workers", workers, 1, 100_000)
+    before, handler = dict(os.environ), signal.getsignal(signal.SIGTERM)
+    passed = {"OMP_NUM_THREADS": "1", **{k: v for k, v in before.items() if k in {"OMP_NUM_THREADS", "PYTHONPATH"}}}
+    where: dict[str, Any] = {"address": address}
+    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    with TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder, ExitStack() as stack:
+        if address is None:
+            where = {"address": "local", "num_cpus": width or usable_cores(), "include_dashboard": False}
+            where |= {"_node_ip_address": "127.0.0.1", "_temp_dir": f"{folder}/r"}  # Ray lets everybody write to it
+            quiet |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token_hex()}
+            quiet["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # else other processes listen on all addresses
+            passed["TMPDIR"] = folder
+        stack.callback(lambda: [os.environ.pop(name) for name in os.environ.keys() - before.keys()])
+        os.environ.update({**quiet, **before})
+        try:
+            import ray
+
+            ray.init(**where, log_to_driver=False, logging_level="ERROR")
+        except ImportError:
+            raise MissingExtra("ray", "ray") from None
+        except (OSError, ValueError, RuntimeError) as problem:
+            said = " ".join(str(problem).split())[:300]
+            raise InvalidInput(f"address must be that of a Ray cluster, or None; {address!r} gave: {said}") from None
         finally:
-            self.save()
-            progress(self.done, drawn)
+            if signal.getsignal(signal.SIGTERM) is not handler:  # Ray puts its own in this one's place
+                signal.signal(signal.SIGTERM, handler)
+        stack.callback(ray.shutdown)
+        cpus, gpus = (ray.cluster_resources().get(kind, 0.0) for kind in ("CPU", "GPU"))
+        if address is None and gpus_per_worker > gpus:
+            raise InvalidInput(f"gpus_per_worker must be at most {gpus:g} here; got {gpus_per_worker}")
+        width = width or max(1, int(gpus / gpus_per_worker if gpus_per_worker else cpus))
+        kind = {"num_cpus": 0 if gpus_per_worker else 1, "num_gpus": gpus_per_worker, "max_restarts": RESTARTS}
+        actor = ray.remote(**kind, max_task_retries=-1, runtime_env={"env_vars": passed})(_Worker)
+        yield RayExecutor(ray, partial(actor.remote, load, str(Path.cwd())), width)

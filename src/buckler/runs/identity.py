@@ -1,39 +1,33 @@
-"""The identity of a run: its model, its environment and its data, compared before a run goes on.
+"""The identity of a run: its model, its environment and its data, which must be equal before a run goes on.
 
-A model is identified by its answers to a probe (a few noisy copies of a few inputs), by the hashes of its weight files
-or fitted arrays, and by the environment it runs in. All three are recorded with every shard. They must be equal when a
-run goes on and in every worker; ``allow_other_model`` lets another model in, and the manifest and the seals record it.
-Data are identified by ids and labels, and by the values of the probed inputs; those of finished inputs are compared
-when a run goes on.
-
-Two models may give the same answers to the probe, hard-label models above all. So one finished input, that with the
-least unanimous votes, where another model differs most, is drawn again, up to a checkpoint of a few batches, and must
-give the votes that were kept.
+The record of a model holds a hash of its answers to a probe (a few noisy copies of a few inputs), the hashes of its
+weight files or fitted arrays, and the environment it runs in. It stands in every seal, and must be the same when a run
+goes on and in every worker; ``allow_other_model`` lets another model in. Data are identified by their ids and labels
+and by the values of the probed inputs; those of finished inputs are compared when a run goes on.
 """
 
 import hashlib
 import platform
 import sys
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from buckler.errors import BucklerWarning, DamagedEvidence, InvalidInput, StoreError, show
+from buckler.errors import BucklerWarning, InvalidInput, StoreError, show
 from buckler.runs.executor import ComputeBlock, Executor
 from buckler.runs.spec import RunSpec, difference
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.cpu import KeptScores
 from buckler.sampling.datasets import Dataset
-from buckler.sampling.streams import Request, Stream, content_id
-from buckler.types import Float32Array, IntArray
+from buckler.sampling.streams import Request, content_id
+from buckler.types import Float32Array
 
 PROBE_INPUTS = 8
 """Largest number of inputs in the probe, spread evenly from the first to the last of the data."""
@@ -48,35 +42,18 @@ one-hot rows of two similar models are often equal, 4,096 seldom are."""
 AT_ONCE = 128
 """Inputs in memory at once, where they are compared."""
 
-ROUNDING_SHARE = 0.01
-"""Share of the draws that may vote otherwise when drawn again, for a decided input, whose batches are not the same, or
-on a device, whose kernels need not repeat their sums. On the host, votes of a finished shard must be equal."""
-
-BATCHES_AGAIN = 4
-"""Number of batches, about, of one input drawn again to compare votes: all of them could take minutes."""
-
 NOT_REPEATABLE = "not repeatable"
 """Recorded in place of the hash of a model's answers if it gave different logits for the same batch."""
 
-Span = tuple[Stream, int, int]
-"""Draws ``[start, stop)`` of a stream that share batches."""
-
-OTHER_MODEL = "allowed_other_model"
-"""The field of a record that says that the user allowed this model to go on with a run of another."""
+Record = Mapping[str, Any]
+"""Record of a model, as JSON: its ``answers`` (a text), ``weights`` and ``environment`` (texts by name)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Identity of a model (hash of its answers, hashes of its weights, environment) and of its data (one hash)."""
+class Identity(NamedTuple):
+    """Identity of a run: the record of its model, and one hash of its data."""
 
-    answers: str
+    record: Record
     data: str
-    weights: Mapping[str, str] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the record of the model, for a manifest or a seal."""
-        return {"answers": self.answers, "weights": dict(self.weights), "environment": dict(self.environment)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,7 +111,7 @@ def identify(spec: RunSpec, executor: Executor, dataset: Dataset) -> tuple[Ident
             BucklerWarning,
             stacklevel=2,
         )
-    return Identity(data=data_hash(dataset, probe), **record), probe
+    return Identity(record, data_hash(dataset, probe)), probe
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,8 +129,8 @@ class Work:
     @contextmanager
     def begin(self, classifier: Classifier, threads: int | None) -> Iterator[ComputeBlock]:
         """Yield the function that computes a block; raise StoreError for another model than the run's."""
-        expected, here = self.identity.as_dict(), self.probe.record(classifier, threads)
-        if self.identity.answers == NOT_REPEATABLE:
+        expected, here = self.identity.record, self.probe.record(classifier, threads)
+        if expected["answers"] == NOT_REPEATABLE:
             here["answers"] = NOT_REPEATABLE
         if not self.allow_other_model and not is_same(expected, here):
             raise StoreError(f"the workers run different models: {changes(expected, here, ('at one', 'at another'))}")
@@ -188,6 +165,11 @@ class Lookup:
             raise InvalidInput(f"data must hold every input of {str(self._where)!r}; it has no {missing!r}")
         return [self._places[name] for name in ids]
 
+    def check(self, ids: Sequence[str], contents: Sequence[str]) -> None:
+        """Refuse data in which these inputs have other values than those of the hashes."""
+        for _ in self.inputs(ids, contents):
+            pass
+
     def inputs(self, ids: Sequence[str], contents: Sequence[str] | None) -> Iterator[Float32Array]:
         """Yield inputs one by one; other values than those of the hashes are refused. Empty hashes are not compared."""
         chosen = self.places(ids)
@@ -214,60 +196,7 @@ def contents_hash(pairs: Iterable[tuple[str, str]]) -> str | None:
     return f"inputs:{digest.hexdigest()}"
 
 
-def draw_again(
-    where: Path,
-    executor: Executor,
-    spec: RunSpec,
-    dataset: Dataset,
-    position: int,
-    group: range,
-    spans: Sequence[Span],
-    before: Mapping[Stream, IntArray],
-    share: float = ROUNDING_SHARE,
-) -> None:
-    """Draw the spans of an input again; raise StoreError if its votes differ in more than ``share`` of the draws.
-
-    ``group`` are the positions of the inputs that shared its batches: the same batches are made, and of them only those
-    with a draw of this input. ``before`` are the votes of its first draws in each stream; further draws do not count.
-    """
-    ids, x = dataset.ids[group.start : group.stop], dataset.load(group.start, group.stop)
-    counted = {stream: int(votes.sum()) for stream, votes in before.items()}
-    made = executor.call(partial(_votes_again, spec, ids, x, position - group.start, spans, counted))
-    for stream, then in before.items():
-        moved = int(np.abs(made[stream] - then).sum()) // 2
-        if moved > share * counted[stream]:
-            raise StoreError(
-                f"{str(where)!r} was drawn by another model, or with another number of threads: {moved:,} of "
-                f"{counted[stream]:,} draws of input {dataset.ids[position]!r}, drawn again, have other votes; use "
-                "another folder"
-            )
-
-
-def _votes_again(
-    spec: RunSpec,
-    ids: tuple[str, ...],
-    x: Float32Array,
-    row: int,
-    spans: Sequence[Span],
-    counted: Mapping[Stream, int],
-    classifier: Classifier,
-    threads: int | None,
-) -> dict[Stream, IntArray]:
-    """Return the votes ``[classes]`` of the input ``row`` of a group in each stream, of its first ``counted`` draws."""
-    engine, size = spec.engine(classifier, threads), spec.batch_size
-    found = {stream: np.zeros(spec.num_classes, dtype=np.int64) for stream in counted}
-    with engine.session():
-        for stream, start, stop in spans:
-            n = stop - start
-            first = row * n // size * size
-            last = min(-(-(row + 1) * n // size) * size, len(ids) * n)
-            parts = [(i, max(first - i * n, 0), min(last - i * n, n)) for i in range(first // n, -(-last // n))]
-            requests = [Request(i, start + low, start + high) for i, low, high in parts]
-            found[stream] += engine.draw(x, ids, stream, requests, checkpoints=(counted[stream], 2**62))[row, 0]
-    return found
-
-
-def is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def is_same(one: Record, other: Record) -> bool:
     """Return whether two records are of one model in one environment; names of weight files do not matter."""
     first, second = (
         (record["answers"], sorted(record["weights"].values()), record["environment"]) for record in (one, other)
@@ -275,12 +204,10 @@ def is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return first == second
 
 
-def changes(one: Mapping[str, Any], other: Mapping[str, Any], where: tuple[str, str] = ("then", "now")) -> str:
+def changes(one: Record, other: Record, where: tuple[str, str] = ("then", "now")) -> str:
     """Return in words how two records differ."""
     found = []
-    if NOT_REPEATABLE in {one["answers"], other["answers"]} and one["answers"] != other["answers"]:
-        found.append("one of the two gives different logits for the same batch, the other does not")
-    elif one["answers"] != other["answers"]:
+    if one["answers"] != other["answers"]:
         found.append("its logits for the same noisy inputs differ")
     known, now = one["weights"], other["weights"]
     if sorted(known.values()) != sorted(now.values()):
@@ -291,11 +218,11 @@ def changes(one: Mapping[str, Any], other: Mapping[str, Any], where: tuple[str, 
     return "; ".join(found)
 
 
-def records_in(values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the records of models under ``drawn_by`` in a manifest or a file's metadata, after checking them."""
+def records_in(values: Mapping[str, Any]) -> list[Record]:
+    """Return the records of models under ``drawn_by`` in a file's metadata, after checking them."""
     found = values.get("drawn_by")
     if not isinstance(found, list) or not found or not all(map(is_record, found)):
-        raise DamagedEvidence(f"drawn_by must be a list of records of models; got {show(found)}")
+        raise InvalidInput(f"drawn_by must be a list of records of models; got {show(found)}")
     return found
 
 
@@ -312,103 +239,58 @@ def is_record(value: Any) -> bool:
 
 
 def replayed_in(values: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the numbers of rows that were run again, and of those that gave other bits, under ``replayed``."""
+    """Return the numbers under ``replayed``: rows that were run again, and those of them that gave other bits."""
     found = values.get("replayed")
-    if isinstance(found, list) and len(found) == 2 and all(type(number) is int for number in found):
+    if isinstance(found, list) and len(found) == 2 and all(type(k) is int for k in found) and 0 <= found[1] <= found[0]:
         return found[0], found[1]
-    raise DamagedEvidence(f"replayed must be two whole numbers; got {show(found)}")
+    raise InvalidInput(f"replayed must be two whole numbers; got {show(found)}")
 
 
-def admit(where: Path, known: Sequence[dict[str, Any]], record: dict[str, Any], allow: bool) -> dict[str, Any]:
-    """Return the known record that equals a model's, or a new one if ``allow``; otherwise say what differs."""
-    for entry in known:
-        if is_same(entry, record):
-            return entry
-    if allow:
-        return {**record, OTHER_MODEL: True}
-    raise StoreError(
-        f"{str(where)!r} was begun with another model: {changes(known[0], record)}; use another folder, or "
-        "allow_other_model (--allow-other-model), which is recorded"
-    )
+def admit(where: Path, known: Sequence[Record], record: Record, allow: bool) -> Record:
+    """Return the known record that equals a model's, or else the record itself: the first one, or if ``allow``."""
+    same = next((entry for entry in known if is_same(entry, record)), None)
+    if same is None and known and not allow:
+        raise StoreError(
+            f"{str(where)!r} was begun with another model: {changes(known[0], record)}; use another folder, or "
+            "allow_other_model (--allow-other-model), which is recorded"
+        )
+    return record if same is None else same
 
 
-@dataclass(frozen=True, slots=True)
-class Provenance:
-    """The models that drew a run or the rows of a file: records, each with its number of inputs.
+class Provenance(NamedTuple):
+    """What a reader is told of the models that drew: versions and devices by name, and a caution, or an empty text."""
 
-    ``replayed`` counts rows that were run again at other places of a batch, and those of them that gave other bits.
-    """
-
-    records: tuple[tuple[Mapping[str, Any], int], ...]
-    replayed: tuple[int, int] = (0, 0)
-
-    def facts(self) -> dict[str, str]:
-        """Return the versions and devices that drew the run, by name; with input counts where they differ."""
-        names = dict.fromkeys(name for record, _ in self.records for name in record["environment"])
-        return {name: self._values(name) for name in names}
-
-    def sentence(self) -> str:
-        """Return a sentence if several models drew the run, or one that does not repeat; else an empty text."""
-        said = []
-        if len(self.records) > 1:
-            first = self.records[0][0]
-            facts = [f"{name} {text}" for name, text in self.facts().items() if len(self._counts(name)) > 1]
-            if any(record["weights"] != first["weights"] for record, _ in self.records):
-                facts.insert(0, "other weights")
-            if any(record["answers"] != first["answers"] for record, _ in self.records):
-                facts.insert(0, "other logits for the same inputs")
-            counts = ", ".join(f"{count:,}" for _, count in self.records)
-            said.append(
-                f"Drawn by {len(self.records)} models or environments ({counts} inputs), as the user allowed: "
-                f"{'; '.join(facts)}. Each certificate is about the model that drew its input."
-            )
-        if any(record["answers"] == NOT_REPEATABLE for record, _ in self.records):
-            said.append("The model gave different logits for the same batch.")
-        if self.replayed[1]:
-            compared, differed = self.replayed
-            said.append(
-                f"The model is NOT deterministic: {differed:,} of {compared:,} rows gave other logits when run again."
-            )
-        return " ".join(said)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the models and the replayed rows as JSON for a file's metadata; ``provenance_from`` reads it."""
-        records = [{**record, "count": count} for record, count in self.records]
-        return {"drawn_by": records, "replayed": list(self.replayed)}
-
-    def _counts(self, name: str) -> Counter[str]:
-        found: Counter[str] = Counter()
-        for record, count in self.records:
-            found[record["environment"].get(name, "unknown")] += count
-        return found
-
-    def _values(self, name: str) -> str:
-        found = self._counts(name)
-        if len(found) == 1:
-            return next(iter(found))
-        return ", ".join(f"{value} ({count:,} input{'s' * (count > 1)})" for value, count in found.items())
+    environment: dict[str, str]
+    caution: str
 
 
-def provenance_of(parts: Sequence[tuple[Mapping[str, Any], int]], replayed: tuple[int, int] = (0, 0)) -> Provenance:
-    """Return the models of pairs (record, number of inputs), each model once."""
-    merged: list[tuple[Mapping[str, Any], int]] = []
-    for record, count in parts:
-        at = next((i for i, (known, _) in enumerate(merged) if is_same(known, record)), None)
-        if at is None:
-            merged.append((record, count))
-        else:
-            merged[at] = (merged[at][0], merged[at][1] + count)
-    return Provenance(tuple(merged), replayed)
-
-
-def provenance_from(values: Any) -> Provenance | None:
-    """Return what ``Provenance.as_dict`` wrote, None for anything else."""
-    try:
-        records = records_in(values)
-        pairs = [({k: v for k, v in record.items() if k != "count"}, int(record["count"])) for record in records]
-        return provenance_of(pairs, replayed_in(values))
-    except (AttributeError, KeyError, TypeError, ValueError, DamagedEvidence):
-        return None
+def provenance(drawn: Iterable[tuple[Record, int]], replayed: tuple[int, int]) -> Provenance:
+    """Return what is told of models, each with a number of inputs, and of rows run again and those that differed."""
+    records, counts = list[Record](), list[int]()
+    for record, count in drawn:
+        at = next((i for i, known in enumerate(records) if is_same(known, record)), len(records))
+        if at == len(records):
+            records.append(record)
+            counts.append(0)
+        counts[at] += count
+    names = dict.fromkeys(name for record in records for name in record["environment"])
+    values = {name: dict.fromkeys(record["environment"].get(name, "unknown") for record in records) for name in names}
+    said = []
+    if len(records) > 1:
+        how = [changes(records[0], other, ("at first", "later")) for other in records[1:]]
+        inputs = ", ".join(map(str, counts))
+        said.append(
+            f"Drawn by {len(records)} models or environments ({inputs} inputs), as the user allowed: "
+            f"{'; then '.join(how)}. Each certificate is about the model that drew its input."
+        )
+    if any(record["answers"] == NOT_REPEATABLE for record in records):
+        said.append("The model gave different logits for the same batch.")
+    compared, differed = replayed
+    if differed:
+        said.append(
+            f"The model is NOT deterministic: {differed:,} of {compared:,} rows gave other logits when run again."
+        )
+    return Provenance({name: ", ".join(found) for name, found in values.items()}, " ".join(said))
 
 
 def environment(classifier: Classifier) -> dict[str, str]:

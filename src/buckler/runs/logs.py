@@ -11,7 +11,7 @@ fits (alpha, n, sigma) if every radius has a count. The largest possible radius 
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
@@ -25,10 +25,15 @@ from buckler.files import atomic_write, read_text
 from buckler.noise import Gaussian, GridGaussian, text_of
 from buckler.runs.identity import Identity
 from buckler.runs.spec import IMPORTED, RunSpec
-from buckler.runs.store.folder import LOG_COLUMNS, USUAL_ALPHA, USUAL_DRAWS
+from buckler.runs.store.folder import open_writer
 from buckler.runs.store.shard import Shard
-from buckler.runs.store.writer import open_writer
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
+
+LOG_COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
+"""Columns of the usual log of radii; the first four are needed."""
+
+USUAL_ALPHA, USUAL_DRAWS = 0.001, 100_000
+"""The alpha and number of draws that most papers state for their logs."""
 
 LOG_SETTINGS = ("method", "margin", "alpha", "n", "sigma", "noise")
 """Further columns of the logs that ``write_log`` writes."""
@@ -241,8 +246,8 @@ def write_evidence(log: Log, made: Fit, folder: str | Path, *, source: str) -> R
         model=IMPORTED, data=source, sigma=made.sigma, num_classes=others + 1, n=made.n,
         n0=SELECTION_DRAWS, checkpoints=(made.n,), shard_inputs=IN_A_SHARD,
     )  # fmt: skip
-    identity = Identity(f"log {source}, read at alpha {made.alpha:g}", _hash(log))
-    with open_writer(folder, spec, identity, inputs=len(log.ids)) as writer:
+    record = {"answers": f"log {source}, read at alpha {made.alpha:g}", "weights": {}, "environment": {}}
+    with open_writer(folder, spec, Identity(record, _hash(log)), inputs=len(log.ids)) as writer:
         for start in [start for first, stop in writer.missing() for start in range(first, stop, IN_A_SHARD)]:
             part = slice(start, start + IN_A_SHARD)
             ids, rows = log.ids[part], np.arange(len(log.ids[part]))
@@ -250,8 +255,9 @@ def write_evidence(log: Log, made: Fit, folder: str | Path, *, source: str) -> R
             counts[rows, chosen[part]] = held[part]
             counts[:, others] = made.n - held[part]
             selection[rows, chosen[part]] = SELECTION_DRAWS
-            drawn = Shard(ids, log.labels[part], ("",) * len(ids), selection, counts[:, None], None, 0)
-            writer.append(start, replace(drawn, drawn_by=identity.as_dict()))
+            hashes = ("",) * len(ids)
+            shard = Shard(ids, log.labels[part], hashes, selection, counts[:, None], None, drawn_by=record)
+            writer.append(start, shard)
     return spec
 
 

@@ -4,18 +4,18 @@ Settings are the fields of a ``RunSpec`` by name, from a TOML file (``read_setti
 is left out is filled in here, from the model and its device.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from buckler.errors import DamagedEvidence, InvalidInput, check_real
 from buckler.files import read_text
-from buckler.runs.executor import Executor
-from buckler.runs.plan import measure_rate
-from buckler.runs.ray import open_ray
+from buckler.runs.executor import Executor, open_ray
 from buckler.runs.spec import RunSpec, from_dict, read_toml
 from buckler.runs.store.folder import MANIFEST, read_manifest
 from buckler.runs.store.tables import read_origin
@@ -23,6 +23,7 @@ from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset, open_dataset
 from buckler.sampling.models import resolve_model
 from buckler.sampling.streams import seed_of
+from buckler.types import Float32Array
 
 LARGEST_TOML = 16 << 20
 """Bytes of a file of settings, at most: the names of a million inputs."""
@@ -32,6 +33,10 @@ LONGEST_BATCH = 2.0
 
 ON_CUDA = {"batch_size": 2048, "generator": "cuda"}
 """Defaults of settings for a classifier on a CUDA device."""
+
+
+QUICK = 0.25
+"""Default of the seconds for which draws a second are measured; a batch that takes longer is finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +55,6 @@ class OpenRun(NamedTuple):
     spec: RunSpec
     executor: Executor
     dataset: Dataset
-    rate: float | None = None
-    """Measured draws a second of all workers together; None if not measured."""
 
 
 def read_settings(path: str | Path, name: str = "spec") -> dict[str, Any]:
@@ -143,7 +146,7 @@ def open_run(
             raise InvalidInput(f"num_classes must be given: it cannot be inferred from {draft.model!r}")
         kind = device.split(":")[0]
         filled = {"num_classes": num_classes, "device": kind}
-        begun, rate = _begun(out) if draft.fresh_seed or "batch_size" not in settings else {}, None
+        begun = _begun(out) if draft.fresh_seed or "batch_size" not in settings else {}
         if draft.fresh_seed:
             filled["seed"] = begun["seed"] if begun.get("fresh_seed") is True else seed_of(None)
         own = (
@@ -154,11 +157,34 @@ def open_run(
             if "batch_size" in begun:
                 spec = replace(spec, batch_size=begun["batch_size"])
             else:
-                rate = measure_rate(spec, executor, dataset)
-                fitting = int(rate / executor.width * LONGEST_BATCH)
+                fitting = int(measure_rate(spec, executor, dataset) / executor.width * LONGEST_BATCH)
                 if fitting < spec.batch_size:
                     spec = replace(spec, batch_size=max(1, 1 << fitting.bit_length() - 1))
-        yield OpenRun(spec, executor, dataset, rate)
+        yield OpenRun(spec, executor, dataset)
+
+
+def measure_rate(spec: RunSpec, executor: Executor, dataset: Dataset, seconds: float = QUICK) -> float:
+    """Return the draws a second of all workers, measured on the first input for about so many seconds."""
+    return float(executor.width * executor.call(partial(_rate, spec, dataset.ids[:1], dataset.load(0, 1), seconds)))
+
+
+def _rate(
+    spec: RunSpec, ids: Sequence[str], x: Float32Array, seconds: float, classifier: Classifier, threads: int | None
+) -> float:
+    engine, rows = spec.engine(classifier, threads), 1
+    most = spec.noise.total or (spec.batch_size if seconds <= QUICK else inf)
+    with engine.session():
+        engine.votes(x, ids, "selection", 1)  # the first call may load or compile
+        end = time.monotonic() + seconds
+        while True:
+            began = time.monotonic()
+            engine.votes(x, ids, "selection", rows)
+            now = time.monotonic()
+            took = max(now - began, 1e-6)
+            larger = int(min(8 * rows, rows * (end - now) / took, most))
+            if larger <= rows:
+                return rows / took
+            rows = larger
 
 
 def _describe(classifier: Classifier, _: int | None) -> tuple[int | None, str]:

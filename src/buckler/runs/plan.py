@@ -4,11 +4,9 @@ The speed of a model is measured on one input. The draws of ``decide`` are simul
 of a recorded run, or of a typical data set, and decided as ``decide`` would.
 """
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from math import ceil, inf, sqrt
+from math import ceil, sqrt
 from pathlib import Path
 
 import numpy as np
@@ -17,24 +15,16 @@ from scipy.special import ndtr, ndtri
 from buckler.certify.ladder import Ladder
 from buckler.certify.sequential import AnytimeTest
 from buckler.errors import InvalidInput, check_positive, check_whole
-from buckler.evaluate.refutations import RefutationSettings
 from buckler.noise import Gaussian, default_margin
-from buckler.runs.executor import Executor
 from buckler.runs.spec import IMPORTED, MOST_TOGETHER, RunSpec
 from buckler.runs.store.evidence import open_evidence
-from buckler.runs.store.folder import refuse_log
 from buckler.runs.store.tables import read_decisions
-from buckler.sampling.classifiers import Classifier
-from buckler.sampling.datasets import Dataset
 from buckler.session import SAVE_SECONDS
-from buckler.types import Float32Array, FloatArray, Noise
+from buckler.types import FloatArray, Noise
 
 FILE_BYTES, INPUT_BYTES, VOTE_ROW_BYTES = 3200, 25, 2.0
 """Bytes of a shard's frame and seal; of an input's name and hash, compressed; and of one row of votes, which are mostly
 zeros, in units of the root of the number of classes. Read off shards of made-up votes; affects a forecast alone."""
-
-QUICK = 0.25
-"""Default of the seconds for which draws a second are measured; a batch that takes longer is finished."""
 
 TYPICAL_CENTRE, TYPICAL_SPREAD = 1.0, 1.2
 """A typical data set: normal quantiles of the top class's probability are spread like
@@ -42,15 +32,6 @@ Normal(TYPICAL_CENTRE, TYPICAL_SPREAD)."""
 
 SIMULATED = 1000
 """Least number of inputs simulated for a forecast; fewer recorded inputs are repeated."""
-
-SHORT = 5.0
-"""Seconds of work up to which no time is forecast."""
-
-GRADIENT_LOOK = 3.0
-"""Times as long as a draw that a look with gradients takes, about: the model is passed forward and back."""
-
-SIMULATED_AT_FIRST = 200
-"""Number of inputs simulated for the forecast that a command prints when it begins."""
 
 SIMULATED_CLASSES = 8
 """Number of classes simulated one by one; all the others are merged into one more."""
@@ -75,30 +56,6 @@ class Plan:
     def times_fewer(self) -> float:
         """How many times fewer draws deciding takes."""
         return self.samples / self.anytime_samples
-
-
-def measure_rate(spec: RunSpec, executor: Executor, dataset: Dataset, seconds: float = QUICK) -> float:
-    """Return the draws a second of all workers, measured on the first input for about so many seconds."""
-    return executor.width * executor.call(partial(_rate, spec, dataset.ids[:1], dataset.load(0, 1), seconds))
-
-
-def _rate(
-    spec: RunSpec, ids: Sequence[str], x: Float32Array, seconds: float, classifier: Classifier, threads: int | None
-) -> float:
-    engine, rows = spec.engine(classifier, threads), 1
-    most = spec.noise.total or (spec.batch_size if seconds <= QUICK else inf)
-    with engine.session():
-        engine.votes(x, ids, "selection", 1)  # the first call may load or compile
-        end = time.monotonic() + seconds
-        while True:
-            began = time.monotonic()
-            engine.votes(x, ids, "selection", rows)
-            now = time.monotonic()
-            took = max(now - began, 1e-6)
-            larger = int(min(8 * rows, rows * (end - now) / took, most))
-            if larger <= rows:
-                return rows / took
-            rows = larger
 
 
 def plan(
@@ -144,7 +101,6 @@ def deciding_like(like: Path | None, ladder: Ladder) -> tuple[FloatArray, FloatA
     if not like.exists():
         raise InvalidInput(f"like must be a folder of buckler sample or a file of buckler decide; got {str(like)!r}")
     if like.is_file():
-        refuse_log(like)
         made = read_decisions(like)
         budget, settings = made.origin.get("final_n"), (made.origin.get("radii"), made.origin.get("alpha"))
         one = made.decided[0].certificate
@@ -155,42 +111,13 @@ def deciding_like(like: Path | None, ladder: Ladder) -> tuple[FloatArray, FloatA
     return simulate_deciding(recorded_shares(like), ladder)
 
 
-def time_to_sample(spec: RunSpec, inputs: int, rate: float) -> str:
-    """Return a sentence that says how long drawing takes; an empty text for at most ``SHORT`` seconds."""
-    each = spec.n + spec.n0
-    seconds = inputs * each / rate
-    said = f"{inputs:,} inputs, {each:,} draws each, {rate:,.0f} a second: {duration(seconds)} in all"
-    return said if seconds > SHORT else ""
-
-
-def time_to_decide(ladder: Ladder, inputs: int, rate: float) -> str:
-    """Return a sentence that says how long deciding takes; an empty text for at most ``SHORT`` seconds."""
-    if inputs * ladder.max_n / rate <= SHORT:
-        return ""
-    draws, _ = simulate_deciding(typical_shares(SIMULATED_AT_FIRST), ladder, at_least=SIMULATED_AT_FIRST)
-    about, most = duration(inputs * float(draws.mean()) / rate), duration(inputs * ladder.max_n / rate)
-    return f"{inputs:,} inputs, {rate:,.0f} draws a second: {about} for a typical data set, {most} at most"
-
-
-def time_to_refute(how: RefutationSettings, inputs: int, rate: float) -> str:
-    """Return a sentence that says about how long attacking takes; an empty text for at most ``SHORT`` seconds."""
-    looks = 0 if how.attack is None else how.attack.looks
-    seconds = inputs * (how.draws + (GRADIENT_LOOK - 1.0) * looks) / rate
-    about = "at most" if how.first else "about"
-    said = f"{inputs:,} certificates, {rate:,.0f} draws a second: {about} {duration(seconds)} in all"
-    return said if seconds > SHORT else ""
-
-
-def simulate_deciding(shares: FloatArray, ladder: Ladder, at_least: int = SIMULATED) -> tuple[FloatArray, FloatArray]:
-    """Return arrays over inputs simulated from class probabilities: draws of each, and how many radii are certified.
-
-    The inputs are repeated until there are ``at_least`` so many.
-    """
+def simulate_deciding(shares: FloatArray, ladder: Ladder) -> tuple[FloatArray, FloatArray]:
+    """Return arrays over inputs simulated from class probabilities: draws of each, and how many radii are certified."""
     rng, ranked = np.random.default_rng(0), -np.sort(-shares, axis=1)
     truths = np.concatenate(
         [ranked[:, :SIMULATED_CLASSES], ranked[:, SIMULATED_CLASSES:].sum(axis=1, keepdims=True)], axis=1
     )
-    truths = np.tile(truths, (ceil(at_least / len(truths)), 1))
+    truths = np.tile(truths, (ceil(SIMULATED / len(truths)), 1))
     truths /= truths.sum(axis=1, keepdims=True)
     first = np.zeros(len(truths), dtype=np.int64)
     test = AnytimeTest(ladder, len(truths) if ladder.winner else first, truths.shape[1])

@@ -4,7 +4,7 @@ What is refuted is kept in a file with points and votes, and the same call goes 
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -15,18 +15,16 @@ import numpy as np
 from buckler.certificate import Bracket, Certificate, Refutation
 from buckler.errors import InvalidInput, check_whole
 from buckler.evaluate.refutations import SEARCH_BATCHES, RefutationSettings, check_searched, to_refute
-from buckler.runs.executor import ResultFile, Watch
 from buckler.runs.identity import Lookup, Work, identify
 from buckler.runs.open_run import OpenRun
 from buckler.runs.results import Result, inputs_of
-from buckler.runs.spec import NAMES, RunSpec
+from buckler.runs.spec import FOR_EVIDENCE, NAMES, RunSpec
 from buckler.runs.store.tables import read_refutations, write_refutations
 from buckler.sampling.engine import Engine
-from buckler.session import Inputs, Session, Sink
+from buckler.session import Inputs, ResultFile, Session, Sink
 from buckler.types import FloatArray
 
-DRAWING_SETTINGS = ("n", "n0", "scores", "temperature", "runner_ups", "score_draws", "score_dtype", "checkpoints",
-           "shard_inputs", "generator")  # fmt: skip
+DRAWING_SETTINGS = ("n", "n0", *FOR_EVIDENCE, "generator")
 """Settings of a run that say how evidence was drawn, not what is attacked."""
 
 
@@ -85,7 +83,7 @@ def refute(
     out: str | Path | None = None,
     *,
     limit: int | None = None,
-    progress: Watch = lambda *_: None,
+    progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Refuted:
     """Return the bracket of every certificate of a result that is no abstention, or of the first ``limit``.
 
@@ -108,7 +106,7 @@ def refute(
         None if out is None else Path(out),
         run.spec,
         how,
-        identity.answers,
+        identity.record["answers"],
         wanted,
         None if truths is None else truths.tolist(),
     )
@@ -128,9 +126,10 @@ def refute(
             inputs = Inputs(x, tuple(names), np.array([row.label for row in rows]))
             yield ToRefute(inputs, np.array([row.radius for row in rows]))
 
-    kept.fill(run.executor, Work(probe, identity, partial(refute_block, how)).begin, blocks(), progress)
+    begin = Work(probe, identity, partial(refute_block, how)).begin
+    made = kept.fill(run.executor.run(begin, blocks(), kept.take), progress)
     known = drawn_by is not None and drawn_by.startswith("answers:")
-    return Refuted(kept.in_order(), drawn_by == identity.answers if known else None)
+    return Refuted(made, drawn_by == identity.record["answers"] if known else None)
 
 
 class _Brackets(ResultFile):

@@ -15,11 +15,10 @@ from buckler.certify.sequential import Decided
 from buckler.errors import InvalidInput, check_whole, first_repeated
 from buckler.evaluate.population import LARGEST_POPULATION_N
 from buckler.runs.certify import CertifyKeywords, certify_by_each, method_named
-from buckler.runs.identity import Lookup, contents_hash, provenance_from, provenance_of, records_in, replayed_in
+from buckler.runs.identity import Lookup, Provenance, contents_hash, provenance, records_in, replayed_in
 from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec, from_dict
 from buckler.runs.store.evidence import Evidence, open_evidence
-from buckler.runs.store.folder import refuse_log
-from buckler.runs.store.tables import arrays_in, read_decisions, read_refutations, read_rows
+from buckler.runs.store.tables import certificates_in, read_decisions, read_refutations, read_rows
 from buckler.sampling.datasets import Dataset, open_dataset
 from buckler.sampling.streams import content_id
 from buckler.types import AnyArray, Float32Array, IntArray
@@ -126,8 +125,6 @@ def read_result(path: Path, methods: Sequence[str] = (), **asked: Unpack[Certify
     """
     if path.is_dir():
         return _from_evidence(path, methods, asked)
-    if path.is_file():
-        refuse_log(path)
     if not path.is_file() or path.suffix == ".csv":
         raise InvalidInput(
             f"RUN must be a folder of buckler sample or a Parquet file of certificates; got {str(path)!r}"
@@ -149,9 +146,9 @@ def _from_evidence(path: Path, methods: Sequence[str], asked: CertifyKeywords) -
         contents_hash=None,
         spec=evidence.spec.as_dict(),
         spec_toml=_again(evidence.spec),
-        origins={"classifier": evidence.manifest["drawn_by"][0]["answers"], **evidence.manifest["owner"]},
-        environment=drawn.facts(),
-        caution=f"Note: {NO_RIVALS}." if evidence.spec.model == IMPORTED else drawn.sentence(),
+        origins={"classifier": evidence.seals[0]["drawn_by"]["answers"], **evidence.manifest["owner"]},
+        environment=drawn.environment,
+        caution=f"Note: {NO_RIVALS}." if evidence.spec.model == IMPORTED else drawn.caution,
         commands=(_command("sample", {str(path): None, "--spec": "spec.toml"}),),
         votes=top_votes(made.votes),
         true_votes=true_votes(evidence, asked.get("n")),
@@ -213,30 +210,34 @@ def _from_certificates(path: Path, methods: Sequence[str], asked: CertifyKeyword
             raise InvalidInput(f"{called} is for folders of evidence; {str(path)!r} holds certificates already made")
     table, origin = read_rows(path)
     names = [method_named(method).name for method in methods]  # certificates by one's own need it registered
-    groups, truth = _grouped(path, arrays_in(table, path), names)
-    spec, owner = origin.get("spec"), origin.get("owner", origin)
-    owner = owner if isinstance(owner, dict) else {}
-    contents, drawn, votes = None, provenance_from(origin.get("drawn")), None
+    groups = _grouped(path, certificates_in(table, path).by_kind(), names)
+    spec, owner = origin.get("spec"), _table(origin, "owner") if "owner" in origin else origin
+    contents, votes = None, None
+    drawn = Provenance({k: str(v) for k, v in _table(origin, "environment").items()}, str(origin.get("caution", "")))
     if "drawn_by" in origin:
         made, records = read_decisions(path), records_in(origin)
         contents = tuple(drawing.input for drawing in made.drawings)
-        drawn = provenance_of([(records[drawing.drawn_by], 1) for drawing in made.drawings], replayed_in(origin))
+        drawn = provenance([(records[drawing.drawn_by], 1) for drawing in made.drawings], replayed_in(origin))
         votes = _votes_of(made.decided) if len(groups) == 1 else None
     return Result(
         path=path,
-        groups=tuple(replace(group, labels=truth) for group in groups),
+        groups=groups,
         planned=len(groups[0]),
         contents=contents,
         contents_hash=whole if isinstance(whole := origin.get("inputs"), str) else None,
         spec=spec if isinstance(spec, dict) else None,
         spec_toml=_again(from_dict(spec)) if isinstance(spec, dict) else None,
         origins={key: str(owner[key]) for key in ("classifier", "data", "spec") if isinstance(owner.get(key), str)},
-        environment={} if drawn is None else drawn.facts(),
-        caution="" if drawn is None else drawn.sentence(),
+        environment=drawn.environment,
+        caution=drawn.caution,
         commands=_commands(path, origin) if isinstance(spec, dict) else (),
         asked=_asked(origin),
         votes=votes,
     )
+
+
+def _table(origin: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return found if isinstance(found := origin.get(name), dict) else {}
 
 
 def _votes_of(decisions: Sequence[Decided]) -> TopVotes:
@@ -275,30 +276,22 @@ def _command(name: str, options: Mapping[str, object]) -> str:
     return shlex.join(["buckler", name, *(str(part) for pair in options.items() for part in pair if part is not None)])
 
 
-def _grouped(
-    path: Path, groups: Sequence[tuple[Certificates, IntArray | None]], methods: Sequence[str]
-) -> tuple[list[Certificates], IntArray | None]:
-    """Return the groups by these methods, or by all, in the order of the first one's inputs; and the true classes."""
-    chosen = [pair for pair in groups if not methods or pair[0].first.method in methods]
+def _grouped(path: Path, groups: Sequence[Certificates], methods: Sequence[str]) -> tuple[Certificates, ...]:
+    """Return the groups by these methods, or by all, in the order of the first one's inputs."""
+    chosen = [group for group in groups if not methods or group.first.method in methods]
     if not chosen:
         raise InvalidInput(f"{str(path)!r} holds no certificate{' by the methods asked for' if methods else ''}")
-    first, labels = chosen[0]
     made = []
-    for group, _ in chosen:
+    for group in chosen:
         if (twice := first_repeated(group.ids)) is not None:
             raise InvalidInput(
                 f"{str(path)!r} holds more than one certificate of {twice!r} by method {group.first.method!r}"
             )
-        if group.ids == first.ids:
-            made.append(group)
-            continue
         place = {name: i for i, name in enumerate(group.ids)}
-        if place.keys() != set(first.ids):
+        if place.keys() != set(chosen[0].ids):
             raise InvalidInput(f"{str(path)!r} must hold certificates of the same inputs by every method")
-        rows = np.array([place[name] for name in first.ids])
-        columns = {name: getattr(group, name)[rows] for name in ("predicted", "radii", "margins", "n", "n0")}
-        made.append(replace(group, ids=first.ids, **columns))
-    return made, labels
+        made.append(group[[place[name] for name in chosen[0].ids]])
+    return tuple(made)
 
 
 def with_data(result: Result, data: str) -> Result:

@@ -18,31 +18,19 @@ from typing import Any
 import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, check_whole
-from buckler.runs.executor import Executor, Interrupted
-from buckler.runs.identity import (
-    BATCHES_AGAIN,
-    NOT_REPEATABLE,
-    ROUNDING_SHARE,
-    Identity,
-    Lookup,
-    Span,
-    Work,
-    draw_again,
-    identify,
-    is_same,
-)
+from buckler.runs.executor import Executor
+from buckler.runs.identity import Lookup, Work, identify
 from buckler.runs.spec import MOST_TOGETHER, RunSpec, ScoreKind
-from buckler.runs.store.folder import ShardRange
+from buckler.runs.store.folder import ShardRange, open_writer
 from buckler.runs.store.sealed import temporary
 from buckler.runs.store.shard import PartialInput, ScoreWriter, Shard
-from buckler.runs.store.writer import Writer, open_writer
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.cpu import KeptScores
 from buckler.sampling.datasets import Dataset
 from buckler.sampling.engine import Engine
 from buckler.sampling.simplex import ScoreMap, score_map
 from buckler.sampling.streams import Request, Stream, content_id
-from buckler.session import SAVE_SECONDS, Sink
+from buckler.session import SAVE_SECONDS, Interrupted, Sink
 from buckler.types import OTHERS, Float32Array, FloatArray, IntArray
 
 SECONDS = SAVE_SECONDS
@@ -50,6 +38,9 @@ SECONDS = SAVE_SECONDS
 
 PIECE = SECONDS / 2
 """Seconds of drawing at which pieces of one input aim; its votes are saved after each."""
+
+Span = tuple[Stream, int, int]
+"""Draws ``[start, stop)`` of a stream that share batches."""
 
 BLOCK_GROWTH = 4
 """Largest growth from one block or piece to the next: the first ones are too short to measure well."""
@@ -164,9 +155,9 @@ def sample(
     interrupt raises ``Interrupted`` with the summary of what is kept. ``progress`` is told the draws in the folder, the
     draws in all, and the draws made by this call.
 
-    A run goes on with the model, the environment and the data that began it (``runs.identity``); one finished input is
-    drawn again and must give the same votes. ``allow_other_model`` lets another model or environment go on, which the
-    manifest and the seals record. ``repair`` sets damaged shards aside and draws them again.
+    A run goes on with the model, the environment and the data that began it (``runs.identity``). ``allow_other_model``
+    lets another model or environment go on, which the seals record. ``repair`` sets damaged files aside and draws what
+    they held again.
     """
     started = time.monotonic()
     deadline = inf if max_seconds is None else started + check_positive("max_seconds", max_seconds)
@@ -182,7 +173,10 @@ def sample(
     with open_writer(
         folder, spec, identity, inputs=len(dataset), repair=repair, allow_other_model=allow_other_model
     ) as writer:
-        check_finished(writer, executor, dataset, identity)
+        lookup = Lookup(dataset, writer.root)
+        for place in writer.done:
+            finished = writer.read(place)
+            lookup.check(finished.ids, finished.input_hashes)
         most = None if max_samples is None else max_samples // each
         blocks = Blocks(writer.spec, dataset, writer.missing(), writer.begun, most)
         work = Work(probe, identity, partial(draw_block, writer.spec), allow_other_model)
@@ -215,49 +209,6 @@ def sample(
         except KeyboardInterrupt:
             raise Interrupted(summary()) from None
         return summary()
-
-
-def check_finished(writer: Writer, executor: Executor, dataset: Dataset, identity: Identity) -> None:
-    """Refuse data or a model that the finished shards were not drawn from.
-
-    Values and labels of all finished inputs are compared. One finished input, drawn by a model with this identity, is
-    drawn again in the batches of its first time, up to a checkpoint of a few batches.
-    """
-    spec, lookup = writer.spec, Lookup(dataset, writer.root)
-    least, chosen = inf, None
-    for place in writer.done:
-        drawn = writer.read(place)
-        for _ in lookup.inputs(drawn.ids, drawn.input_hashes):
-            pass
-        labels = None if dataset.labels is None else dataset.labels[lookup.places(drawn.ids)].tolist()
-        if labels != (None if drawn.labels is None else drawn.labels.tolist()):
-            raise InvalidInput(f"data has other labels than {str(writer.root)!r}; use another folder")
-        for part in writer.parts(place):
-            if part["rows"] != spec.batch_size or not is_same(part["drawn_by"], identity.as_dict()):
-                continue
-            rows = slice(part["first"] - place.first, part["first"] - place.first + part["count"])
-            top = drawn.counts[rows, -1].max(axis=1)
-            if top.min() < least:
-                least, at = float(top.min()), rows.start + int(top.argmin())
-                selected = None if drawn.selection is None else drawn.selection[at]
-                chosen = place.first + at, selected, drawn.counts[at]
-    if chosen is None or identity.answers == NOT_REPEATABLE:
-        return
-    position, selection, counts = chosen
-    first = position // spec.drawn_together * spec.drawn_together
-    group = range(first, min(first + spec.drawn_together, len(dataset)))
-    spans, point = _spans(spec), -1
-    if len(group) == 1 and spec.scores == "none":  # whole batches, as in the run, that hold a checkpoint
-        size = spec.batch_size
-        most = BATCHES_AGAIN * size
-        point = max([i for i, n in enumerate(spec.checkpoints) if n <= most], default=0)
-        cut = {"estimation": -(-spec.checkpoints[point] // size) * size, "selection": spec.n0 if spec.n0 <= most else 0}
-        spans = [(stream, low, min(cut[stream], high)) for stream, low, high in spans if cut[stream]]
-    before: dict[Stream, Any] = {
-        stream: selection if stream == "selection" else counts[point] for stream, _, _ in spans
-    }
-    share = 0.0 if spec.device == "cpu" else ROUNDING_SHARE
-    draw_again(writer.root, executor, spec, dataset, position, group, spans, before, share)
 
 
 def _spans(spec: RunSpec) -> list[Span]:

@@ -22,6 +22,10 @@ from buckler.types import LARGEST_SEED, Noise, ScoreDtype
 
 ScoreKind = Literal["none", "logits", "softmax", "sparsemax"]
 
+CertifiedClass = Literal["winner", "selection", "label"]
+"""How the certified class is fixed: the class with the most votes, tested to be the winner; the top class of the
+selection draws; or the label."""
+
 FULL_BATCHES = {"philox": 2, "cuda": 32}
 """Batches that a group of inputs drawn together fills, about. Few on a processor, where a batch can take seconds and a
 shard holds at least one group; more on a device, where a part of a batch costs as much as a full one."""
@@ -36,6 +40,9 @@ NO_RIVALS = "a log of radii tells nothing of the rivals' votes, so no method cer
 
 NAMES = frozenset({"model", "denoiser", "data", "labels"})
 """Fields that only name something: the model and data themselves are compared instead (``runs.identity``)."""
+
+FOR_EVIDENCE = ("scores", "temperature", "runner_ups", "score_draws", "score_dtype", "checkpoints", "shard_inputs")
+"""Fields that say what a run keeps on disk; only ``sample`` has them."""
 
 MOST_CLASSES = 10**6
 MOST_VOTES = 1 << 28

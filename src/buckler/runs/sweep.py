@@ -14,16 +14,9 @@ from typing import Any, NamedTuple, get_args
 from buckler.certificates import Certificates
 from buckler.certify.methods import Method
 from buckler.errors import BucklerWarning, InvalidInput, UnsoundMethod, check_alpha, check_choice, check_whole
-from buckler.runs.certify import (
-    CertifiedClass,
-    CertifyKeywords,
-    certified_class_of,
-    claim_by_each,
-    method_named,
-    settings_for,
-)
+from buckler.runs.certify import CertifyKeywords, certified_class_of, claim_by_each, method_named, settings_for
 from buckler.runs.results import short_names
-from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec, distinct_values
+from buckler.runs.spec import IMPORTED, NO_RIVALS, CertifiedClass, RunSpec, distinct_values
 from buckler.runs.store.evidence import Evidence, open_evidence
 from buckler.runs.store.tables import write_sweep
 from buckler.types import MarginKind, SimplexMap
@@ -121,7 +114,7 @@ def sweep_runs(
         (name, evidence, *cell) for name, evidence in zip(names, runs, strict=True) for cell in _cells(evidence, grid)
     ]
     for evidence in runs:
-        if caution := evidence.provenance().sentence():
+        if caution := evidence.provenance().caution:
             warnings.warn(f"{str(evidence.root)!r}: {caution}", BucklerWarning, stacklevel=2)
         if evidence.spec.model == IMPORTED:
             warnings.warn(f"{str(evidence.root)!r}: {NO_RIVALS}", BucklerWarning, stacklevel=2)

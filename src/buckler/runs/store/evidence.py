@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from buckler.errors import DamagedEvidence, InvalidInput, StoreError, check_choice, check_whole
-from buckler.runs.identity import Provenance, provenance_of
+from buckler.runs.identity import Provenance, provenance
 from buckler.runs.spec import RunSpec
 from buckler.runs.store import folder
 from buckler.runs.store.folder import ShardRange
@@ -42,8 +42,8 @@ class Evidence:
     spec: RunSpec
     manifest: Mapping[str, Any]
     shards: tuple[ShardRange, ...]
-    parts: tuple[Mapping[str, Any], ...]
-    """Ranges of inputs that were drawn at once, with who drew them, as the seals say."""
+    seals: tuple[Mapping[str, Any], ...]
+    """What the seal of each shard says."""
 
     @property
     def complete(self) -> bool:
@@ -63,11 +63,13 @@ class Evidence:
     @property
     def replayed(self) -> tuple[int, int]:
         """Rows that were run again at other places of a batch, and how many of them gave other bits."""
-        return sum(part["replayed"] for part in self.parts), sum(part["differed"] for part in self.parts)
+        compared, differed = np.array([seal["replayed"] for seal in self.seals] or [(0, 0)]).sum(axis=0).tolist()
+        return compared, differed
 
     def provenance(self) -> Provenance:
-        """Return the models that drew the run, each with its number of inputs."""
-        return provenance_of([(part["drawn_by"], part["count"]) for part in self.parts], self.replayed)
+        """Return what is told of the models that drew the run."""
+        drawn = [(seal["drawn_by"], span.count) for span, seal in zip(self.shards, self.seals, strict=True)]
+        return provenance(drawn, self.replayed)
 
     def read_shards(self) -> Iterator[Shard]:
         """Yield the shards that are there, in the order of the inputs."""
@@ -83,7 +85,9 @@ class Evidence:
             pool.shutdown(cancel_futures=True)
 
     def _read(self, span: ShardRange) -> Shard:
-        return read_shard(self.root, span, self.spec, self.manifest["owner"])
+        """Return a shard after comparing its files with its seal."""
+        folder.check_shard(self.root, span, self.manifest["owner"])
+        return decode(span.path(self.root, "counts"), self.spec, span.count)
 
     def digest(self) -> str:
         """Return a hash of all draws, input by input: it does not depend on where shards begin and end."""
@@ -198,19 +202,20 @@ def _as_double(rows: AnyArray) -> FloatArray:
         return np.asarray(rows, dtype=np.float64)
 
 
-def read_shard(root: Path, span: ShardRange, spec: RunSpec, owner: Mapping[str, Any]) -> Shard:
-    """Return a shard after comparing its files with its seal."""
-    parts = folder.check_shard(root, span, owner)["parts"]
-    return decode(span.path(root, "counts"), spec, span.count, min(part["rows"] for part in parts))
-
-
 def open_evidence(root: str | Path) -> Evidence:
     """Return the evidence in a folder; a run that is not finished is read as far as it got."""
     root = Path(root)
-    folder.check_run(root)
+    if root.is_file():
+        raise StoreError(
+            f"{str(root)!r} is a file, and a run is a folder of buckler sample; buckler report and buckler refute read "
+            "files of certificates and of decisions (.parquet), and a log of radii becomes a run by buckler import"
+        )
+    if not (root / folder.MANIFEST).is_file():
+        raise StoreError(f"{str(root)!r} is not a run: it has no {folder.MANIFEST}")
+    folder.check_own_shards(root)
     manifest, spec = folder.read_manifest(root)
-    count, overlapping = folder.sort_out(folder.shard_ranges(root, manifest["inputs"])[0])
-    if overlapping:
-        raise DamagedEvidence(f"{str(overlapping[0].path(root, 'seal'))!r} is damaged: it overlaps another shard")
-    parts = [part for span in count for part in folder.read_seal(root, span, manifest["owner"])["parts"]]
-    return Evidence(root, spec, manifest, tuple(count), tuple(parts))
+    shards = folder.shard_ranges(root, manifest["inputs"])
+    for span in folder.overlapping(shards):
+        raise DamagedEvidence(f"{str(span.path(root, 'seal'))!r} is damaged: it overlaps another shard")
+    seals = [folder.read_seal(root, span, manifest["owner"]) for span in shards]
+    return Evidence(root, spec, manifest, tuple(shards), tuple(seals))

@@ -14,7 +14,7 @@ from buckler import __version__
 from buckler.errors import DamagedEvidence, StoreError, show
 from buckler.files import parse_json, put_in_place, read_text
 
-SEALED_FORMAT = 3
+SEALED_FORMAT = 4
 LARGEST_JSON = 64 * 1024 * 1024
 TEMPORARY = ".tmp-"
 

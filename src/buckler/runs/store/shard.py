@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from buckler.errors import DamagedEvidence, show
-from buckler.runs.identity import is_record
+from buckler.runs.identity import Record, is_record, replayed_in
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.parquet import open_table
 from buckler.runs.store.sealed import writing
@@ -28,10 +28,10 @@ LONGEST_NAME = 8192
 class Shard:
     """The draws of a block of inputs. ``counts[input, checkpoint, class]`` are votes up to each checkpoint.
 
-    ``input_hashes`` are hashes of the inputs' values, ``columns`` the classes of the scores that are kept, ``rows`` the
-    rows of the batches used. ``drawn_by`` is the record of the model (``runs.identity``) and ``replayed`` counts rows
-    that were run again and those of them that gave other bits; both go into the seal. ``seconds`` of drawing are not
-    kept.
+    ``input_hashes`` are hashes of the inputs' values, ``columns`` the classes of the scores that are kept. The seal
+    holds ``rows``, the rows of the batches used; ``drawn_by``, the record of the model (``runs.identity``); and
+    ``replayed``, the numbers of rows that were run again and of those that gave other bits. ``seconds`` of drawing are
+    not kept.
     """
 
     ids: tuple[str, ...]
@@ -40,9 +40,9 @@ class Shard:
     selection: IntArray | None
     counts: IntArray
     columns: IntArray | None
-    rows: int
+    rows: int = 0
     seconds: float = 0.0
-    drawn_by: Mapping[str, Any] = field(default_factory=dict)
+    drawn_by: Record = field(default_factory=dict)
     replayed: tuple[int, int] = (0, 0)
 
 
@@ -56,7 +56,7 @@ class PartialInput(NamedTuple):
     done: int
     votes: IntArray
     rows: int
-    drawn_by: Mapping[str, Any]
+    drawn_by: Record
     replayed: tuple[int, int]
 
 
@@ -73,11 +73,11 @@ def encode_partial_input(begun: PartialInput) -> dict[str, Any]:
 def decode_partial_input(values: Mapping[str, Any], spec: RunSpec) -> PartialInput:
     """Return what ``encode_partial_input`` wrote; an error of the kinds in ``DAMAGE`` is raised for anything else."""
     first, done, rows = (values[name] for name in ("first", "done", "rows"))
-    replayed, listed = values["replayed"], values["votes"]
-    if not isinstance(listed, list) or not isinstance(replayed, list) or not is_record(values.get("drawn_by")):
+    listed = values["votes"]
+    if not isinstance(listed, list) or not is_record(values.get("drawn_by")):
         raise ValueError("it does not hold votes")
-    numbers = [first, done, rows, *replayed, *(number for row in listed for number in row)]
-    if not all(type(number) is int and number >= 0 for number in numbers) or len(replayed) != 2:
+    numbers = [first, done, rows, *(number for row in listed for number in row)]
+    if not all(type(number) is int and number >= 0 for number in numbers):
         raise ValueError("it holds something else than whole numbers")
     votes = np.zeros((1 + len(spec.checkpoints), spec.num_classes), dtype=np.int64)
     for point, k, count in listed:
@@ -86,7 +86,7 @@ def decode_partial_input(values: Mapping[str, Any], spec: RunSpec) -> PartialInp
     sizes = [min(done, spec.n0), *np.diff(ends, prepend=0).tolist()]
     if votes.sum(axis=1).tolist() != sizes or sum(sizes) != done:
         raise ValueError("it holds votes that do not add up to their number of draws")
-    return PartialInput(first, done, votes, rows, values["drawn_by"], (replayed[0], replayed[1]))
+    return PartialInput(first, done, votes, rows, values["drawn_by"], replayed_in(values))
 
 
 def encode(content: Shard, spec: RunSpec) -> pa.Table:
@@ -117,7 +117,7 @@ def _lists(rows: IntArray) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(edges), pa.array(np.ascontiguousarray(rows, dtype=np.int64).ravel()))
 
 
-def decode(path: Path, spec: RunSpec, inputs: int, rows: int) -> Shard:
+def decode(path: Path, spec: RunSpec, inputs: int) -> Shard:
     """Return the shard of ``inputs`` inputs in a file; DamagedEvidence names a file with anything else."""
     points, m = len(spec.checkpoints), spec.num_classes
     step = points + (spec.n0 > 0)
@@ -139,7 +139,6 @@ def decode(path: Path, spec: RunSpec, inputs: int, rows: int) -> Shard:
             selection=votes[:, 0] if spec.n0 else None,
             counts=votes[:, -points:],
             columns=None if columns[0] is None else np.asarray(columns, dtype=np.int64),
-            rows=rows,
         )
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError, IndexError, AttributeError) as problem:
         raise DamagedEvidence(f"{str(path)!r} is damaged: {show(str(problem), 100)}") from None

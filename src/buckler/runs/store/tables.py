@@ -4,7 +4,7 @@ Every row is validated again when it is read, whoever wrote it.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import expm1, inf, log
 from pathlib import Path
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.csv import write_csv
 
-from buckler.certificate import LEAST_UNIFORM, RANDOMISED, Bracket, Certificate, Claim, PairTest, Refutation
+from buckler.certificate import ABSTAINED, LEAST_UNIFORM, RANDOMISED, Bracket, Certificate, Claim, PairTest, Refutation
 from buckler.certificates import Certificates
 from buckler.certify.sequential import Decided
 from buckler.errors import InvalidInput, check_whole_array, show
@@ -38,9 +38,6 @@ SCHEMA = schema(
 
 VARYING = frozenset({"id", "predicted", "radius", "margin", "n", "n0"})
 """Columns that may differ among the certificates of one method and its settings."""
-
-ROWS_AT_A_TIME = 1 << 16
-"""Number of rows converted to Python objects at a time, to bound memory."""
 
 LABEL = "label"
 """Name of the column of true classes, in a table of certificates whose data had them."""
@@ -112,13 +109,8 @@ def read_origin(path: Path) -> dict[str, Any]:
         raise _not_ours(path, broken) from None
 
 
-def read_certificates(path: Path) -> list[Certificate]:
-    """Return the certificates of a table, each validated again."""
-    return read_labelled(path)[0]
-
-
-def read_labelled(path: Path) -> tuple[list[Certificate], IntArray | None]:
-    """Return the certificates of a table, each validated again, and the true classes where it has them."""
+def read_certificates(path: Path) -> Certificates:
+    """Return the certificates of a table, each validated again, with their true classes where it has them."""
     return certificates_in(read_rows(path)[0], path)
 
 
@@ -134,29 +126,14 @@ def read_rows(path: Path) -> tuple[pa.Table, dict[str, Any]]:
     return table, origin
 
 
-def certificates_in(table: pa.Table, path: Path) -> tuple[list[Certificate], IntArray | None]:
-    """Return the certificates of a table that was read from ``path``, and the true classes where it has them."""
-    try:
-        return list(_each_row(table.select(SCHEMA.names).cast(SCHEMA), path)), _labels(table)
-    except InvalidInput:
-        raise
-    except (ValueError, pa.ArrowException) as broken:
-        raise _not_ours(path, broken) from None
+def certificates_in(table: pa.Table, path: Path) -> Certificates:
+    """Return the certificates of a table that was read from ``path``, a kind for each way in which they were made.
 
-
-def _labels(table: pa.Table) -> IntArray | None:
-    if LABEL not in table.column_names:
-        return None
-    return check_whole_array(LABEL, table[LABEL].cast(pa.int64()).to_numpy())
-
-
-def arrays_in(table: pa.Table, path: Path) -> list[tuple[Certificates, IntArray | None]]:
-    """Return the certificates of a table as arrays, those that were made in one way together, with their true classes.
-
-    Every row is validated as ``certificates_in`` does, rows that differ in their id alone once.
+    Every row is validated as a ``Certificate``, rows that differ in their id alone once.
     """
     try:
-        labels = _labels(table)
+        labels = table[LABEL].cast(pa.int64()).to_numpy() if LABEL in table.column_names else None
+        labels = None if labels is None else check_whole_array(LABEL, labels)
         table = table.select(SCHEMA.names).cast(SCHEMA)
         ways = np.zeros(table.num_rows, dtype=np.int64)
         for name in sorted(set(SCHEMA.names) - VARYING):
@@ -164,64 +141,40 @@ def arrays_in(table: pa.Table, path: Path) -> list[tuple[Certificates, IntArray 
             ways = np.unique(ways * (int(codes.max()) + 1) + codes, return_inverse=True)[1]
         # Classes that were given and classes that were selected are two ways, whatever the number of selection draws.
         ways = 2 * ways + (table["n0"].to_numpy() == 0)
-        starts, found = np.unique(ways, return_index=True)
-        return [
-            _arrays(table, np.flatnonzero(ways == starts[i]), labels, path) for i in np.argsort(found, kind="stable")
-        ]
+        starts, kind = np.unique(ways, return_index=True, return_inverse=True)[1:]
+        kind = np.argsort(np.argsort(starts))[kind]  # kinds in the order of their first rows
+        kinds = [_first_of_kind(table, np.flatnonzero(kind == k), path) for k in range(len(starts))]
     except InvalidInput:
         raise
     except (ValueError, pa.ArrowException) as broken:
         raise _not_ours(path, broken) from None
+    predicted = pc.fill_null(table["predicted"], ABSTAINED).to_numpy()
+    radii, margins, n, n0 = (table[name].to_numpy() for name in ("radius", "margin", "n", "n0"))
+    ids, of_kind = table["id"].to_pylist(), kind if len(kinds) > 1 else None
+    return Certificates(tuple(kinds), ids, predicted, radii, margins, n, n0, of_kind, labels)
 
 
-def _arrays(
-    table: pa.Table, rows: IntArray, labels: IntArray | None, path: Path
-) -> tuple[Certificates, IntArray | None]:
-    """Return the certificates of some rows, which share all but the columns ``VARYING``."""
+def _first_of_kind(table: pa.Table, rows: IntArray, path: Path) -> Certificate:
+    """Return the first of some certificates that share all but the columns ``VARYING``, after validating each."""
     part = table if len(rows) == table.num_rows else table.take(rows)
-    ids = part["id"].to_pylist()
-    columns = {name: part[name].to_numpy() for name in ("radius", "margin", "n", "n0")}
-    predicted = pc.fill_null(part["predicted"], -1).to_numpy()
-    missing = pc.is_null(part["predicted"]).to_numpy()
-    settings = part.slice(0, 1).to_pylist()[0]
-    seen: set[tuple[Any, ...]] = set()
-    first: Certificate | None = None
-    for i, key in enumerate(zip(missing.tolist(), *(column.tolist() for column in columns.values()), strict=True)):
-        if key in seen:
-            continue
-        seen.add(key)
-        chosen = dict(zip(columns, key[1:], strict=True))
-        row = {**settings, "id": ids[i], "predicted": None if key[0] else int(predicted[i]), **chosen}
+    names = ("radius", "margin", "n", "n0")
+    predicted, missing = pc.fill_null(part["predicted"], ABSTAINED).to_numpy(), pc.is_null(part["predicted"]).to_numpy()
+    keys = list(zip(missing.tolist(), *(part[name].to_numpy().tolist() for name in names), strict=True))
+    settings, made = part.slice(0, 1).to_pylist()[0], list[Certificate]()
+    negative = np.flatnonzero((predicted < 0) & ~missing)[:1].tolist()
+    for i in sorted({*{key: i for i, key in reversed([*enumerate(keys)])}.values(), *negative}):
+        chosen = dict(zip(names, keys[i][1:], strict=True))
+        name, label = part["id"][i].as_py(), None if missing[i] else int(predicted[i])
         try:
-            made = certificate_of(row)
+            made.append(certificate_of({**settings, **chosen, "id": name, "predicted": label}))
         except InvalidInput as problem:
-            raise type(problem)(f"row {rows[i]} of {path} ({show(ids[i])}): {problem}") from None
-        first = first or made
-    if (negative := np.flatnonzero((predicted < 0) & ~missing)).size:
-        at = int(negative[0])
-        raise InvalidInput(
-            f"row {rows[at]} of {path} ({show(ids[at])}): predicted must be at least 0; got {predicted[at]}"
-        )
-    assert first is not None  # noqa: S101  (a table has at least one row)
-    arrays = Certificates((first,), ids, predicted, columns["radius"], columns["margin"], columns["n"], columns["n0"])
-    return arrays, None if labels is None else labels[rows]
+            raise type(problem)(f"row {rows[i]} of {path} ({show(name)}): {problem}") from None
+    return made[0]
 
 
 def _not_ours(path: Path, problem: Exception) -> InvalidInput:
-    return InvalidInput(f"certificates must be a Parquet table written by buckler; {str(path)!r}: {problem}")
-
-
-def _each_row(table: pa.Table, path: Path) -> Iterator[Certificate]:
-    """Yield the certificate of each row; an error names the row."""
-    number = 0
-    for batch in table.to_batches(max_chunksize=ROWS_AT_A_TIME):
-        for row in batch.to_pylist():
-            name = row["id"]
-            try:
-                yield certificate_of(row)
-            except InvalidInput as problem:
-                raise type(problem)(f"row {number} of {path} ({show(name)}): {problem}") from None
-            number += 1
+    hint = "" if path.suffix == ".parquet" else "; a log of radii becomes a run by buckler import"
+    return InvalidInput(f"certificates must be a Parquet table written by buckler; {str(path)!r}: {problem}{hint}")
 
 
 def certificate_of(row: dict[str, Any]) -> Certificate:
@@ -321,7 +274,7 @@ def read_decisions(path: Path) -> DecisionTable:
     table, origin = read_rows(path)
     if "drawn_by" not in origin:
         raise InvalidInput(f"{str(path)!r} must be a file of buckler decide; it holds certificates without decisions")
-    certificates, _ = certificates_in(table, path)
+    certificates = certificates_in(table, path)
     models = len(records_in(origin))
     try:
         beside = table.select(BESIDE.names).cast(BESIDE)
