@@ -22,7 +22,7 @@ from buckler.report import html
 from buckler.report.html import SIDE, confidence, contact_sheet, explained, tiles
 from buckler.report.pages import build_page, described, kinds_of, promise
 from buckler.runs.logs import import_log
-from buckler.runs.results import read_result, true_votes, with_data
+from buckler.runs.results import read_result, with_data
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.tables import read_certificates, read_origin, write_certificates
 from tests.report.example import ATTACK, CLASSES, INPUTS, example, page
@@ -295,8 +295,9 @@ def test_command_on_runs_and_certificates(
     assert run(["certify", "narrow", "--out", "c.parquet", "--quiet"]) == 0
     assert run(["report", "c.parquet", "-o", "labelled.html"]) == 0
     assert "Certified accuracy" in Parsed((tmp_path / "labelled.html").read_text(encoding="utf-8")).text
+    Path("c.parquet").rename("whole.parquet")
     write_certificates(
-        tmp_path / "c.parquet", read_certificates(tmp_path / "c.parquet"), read_origin(Path("c.parquet"))
+        tmp_path / "c.parquet", read_certificates(Path("whole.parquet")), read_origin(Path("whole.parquet"))
     )
     assert run(["report", "c.parquet", "-o", "bare.html"]) == 0
     bare = Parsed((tmp_path / "bare.html").read_text(encoding="utf-8"))
@@ -315,7 +316,7 @@ def test_command_on_runs_and_certificates(
         (["nowhere"], "RUN must be a folder"),
         (["narrow", "narrow"], "runs must be different paths"),
         (["narrow", "--data", "other.npy"], "data is not that of"),
-        (["c.parquet", "--data", "other.npy"], "data is not that of"),
+        (["whole.parquet", "--data", "other.npy"], "data is not that of"),
         (["c.parquet", "--alpha", "0.1"], "already made"),
         (["c.parquet", "--method", "top_class"], "holds no certificate"),
         (["none.parquet"], "certificates must be a Parquet table"),
@@ -364,4 +365,4 @@ def test_votes_recovered_from_a_log_give_no_limit_for_the_population(tmp_path: P
     lines = ["idx\tlabel\tpredict\tradius\tcorrect\ttime"] + [f"{i}\t0\t0\t0.532\t1\t0" for i in range(60)]
     (tmp_path / "log.tsv").write_text("\n".join(lines))
     import_log(tmp_path / "log.tsv", alpha=0.001, n=1000, sigma=0.5, out=tmp_path / "imported")
-    assert true_votes(open_evidence(tmp_path / "imported")) is None
+    assert read_result(tmp_path / "imported", ("top_class",)).true_votes is None

@@ -21,8 +21,7 @@ from buckler.files import atomic_write
 from buckler.progress import bar
 from buckler.report import tables
 from buckler.report.sweeps import draw_axes, sweep_records, sweep_table
-from buckler.runs.certify import certify_evidence
-from buckler.runs.identity import contents_hash
+from buckler.runs.certify import certify_by_each
 from buckler.runs.logs import USUAL_DRAWS, import_log, write_log
 from buckler.runs.open_run import settings_from
 from buckler.runs.results import votes_for_limit
@@ -120,21 +119,19 @@ def certify_command(
     if evidence.spec.model == IMPORTED and not output.quiet:
         say(f"buckler: {NO_RIVALS}", error=True)
     with bar(f"certifying {evidence.inputs:,} inputs", quiet=output.bare):
-        certificates, labels = certify_evidence(evidence, method=method, **given.keywords())
+        made = certify_by_each(evidence, [method or evidence.spec.default_method], **given.keywords())
+    certificates, labels = made.certificates[0], made.labels
     check_tsv(tsv, evidence.spec.noise, labels)
     drawn = evidence.provenance()
     if out is not None:
-        contents = contents_hash(
-            pair for s in evidence.read_shards() for pair in zip(s.ids, s.input_hashes, strict=True)
-        )
         first = certificates.first
         origin = {
             "spec": evidence.spec.as_dict(), "owner": dict(evidence.manifest["owner"]), "alpha": first.alpha,
-            "inputs": contents, "environment": drawn.environment, "caution": drawn.caution,
+            "environment": drawn.environment, "caution": drawn.caution,
             "method": first.method, "margin": first.margin_kind, "n": given.n or evidence.spec.n,
             "class": given.certified_class, "map": given.map, "temperature": given.temperature,
         }  # fmt: skip
-        write_certificates(out, certificates, origin, labels)
+        write_certificates(out, certificates, origin, labels, made.contents)
     if drawn.caution and not output.quiet:
         say(f"buckler: {drawn.caution}", error=True)
     if tsv is not None and labels is not None:

@@ -185,17 +185,6 @@ class Lookup:
                 yield x
 
 
-def contents_hash(pairs: Iterable[tuple[str, str]]) -> str | None:
-    """Return the hash of ids with the hashes of their inputs, in any order; None if one is not known."""
-    known = sorted(pairs)
-    if not all(content for _, content in known):
-        return None
-    digest = hashlib.blake2b(digest_size=20, person=b"buckler-inputs-1")
-    for name, content in known:
-        digest.update(f"{len(name)}:{name}={content};".encode("utf-8", "surrogatepass"))
-    return f"inputs:{digest.hexdigest()}"
-
-
 def is_same(one: Record, other: Record) -> bool:
     """Return whether two records are of one model in one environment; names of weight files do not matter."""
     first, second = (

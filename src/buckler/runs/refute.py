@@ -3,7 +3,6 @@
 What is refuted is kept in a file with points and votes, and the same call goes on from there.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -17,7 +16,7 @@ from buckler.errors import InvalidInput, check_whole
 from buckler.evaluate.refutations import SEARCH_BATCHES, RefutationSettings, check_searched, to_refute
 from buckler.runs.identity import Lookup, Work, identify
 from buckler.runs.open_run import OpenRun
-from buckler.runs.results import Result, inputs_of
+from buckler.runs.results import Result
 from buckler.runs.spec import FOR_EVIDENCE, NAMES, RunSpec
 from buckler.runs.store.tables import read_refutations, write_refutations
 from buckler.sampling.engine import Engine
@@ -98,8 +97,6 @@ def refute(
     if not claims:
         raise InvalidInput(f"{str(result.path)!r} holds abstentions alone: there is nothing to refute")
     wanted = {c.id: _Wanted(*to_refute(c, how.noise), c, i) for c, i in claims}
-    if result.contents is None and result.contents_hash is not None:
-        deque(inputs_of(run.dataset, result), maxlen=0)  # refuses inputs that are not those certified
     identity, probe = identify(run.spec, run.executor, run.dataset)
     drawn_by, truths = result.origins.get("classifier"), group.labels
     kept = _Brackets(

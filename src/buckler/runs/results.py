@@ -1,8 +1,9 @@
 """Reads a run folder or a file of certificates as one result: certificates by each method, and how they were made."""
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -15,13 +16,12 @@ from buckler.certify.sequential import Decided
 from buckler.errors import InvalidInput, check_whole, first_repeated
 from buckler.evaluate.population import LARGEST_POPULATION_N
 from buckler.runs.certify import CertifyKeywords, certify_by_each, method_named
-from buckler.runs.identity import Lookup, Provenance, contents_hash, provenance, records_in, replayed_in
+from buckler.runs.identity import Lookup, Provenance, provenance, records_in, replayed_in
 from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec, from_dict
 from buckler.runs.store.evidence import Evidence, open_evidence
-from buckler.runs.store.tables import certificates_in, read_decisions, read_refutations, read_rows
-from buckler.sampling.datasets import Dataset, open_dataset
-from buckler.sampling.streams import content_id
-from buckler.types import AnyArray, Float32Array, IntArray
+from buckler.runs.store.tables import certificates_in, contents_in, read_decisions, read_refutations, read_rows
+from buckler.sampling.datasets import open_dataset
+from buckler.types import AnyArray, IntArray
 
 SHOWN_CLASSES = 4
 """Classes whose votes are shown beside a certificate."""
@@ -65,8 +65,8 @@ def top_votes(shards: Iterable[IntArray], classes: int = SHOWN_CLASSES) -> TopVo
 class Result:
     """One run: ``groups`` holds for each method the certificates of all inputs, the same inputs in the same order.
 
-    ``planned`` is the number of inputs of the whole run. ``contents`` are hashes of the inputs' values, or
-    ``contents_hash`` is one hash of all, where known. ``spec_toml`` is the specification; ``commands`` make the run
+    ``planned`` is the number of inputs of the whole run. ``contents`` are hashes of the inputs' values, where known.
+    ``spec_toml`` is the specification; ``commands`` make the run
     again from a file spec.toml. ``origins`` describe its model and its data, ``environment`` the versions and devices,
     and ``caution`` what a reader must know about who drew it. ``asked`` are radii that were fixed beforehand.
     ``votes`` are those of the certified draws, where known. ``refutations`` are what was found beyond certified radii.
@@ -77,7 +77,6 @@ class Result:
     groups: tuple[Certificates, ...]
     planned: int
     contents: tuple[str, ...] | None
-    contents_hash: str | None
     spec: Mapping[str, Any] | None
     spec_toml: str | None
     origins: Mapping[str, str]
@@ -143,7 +142,6 @@ def _from_evidence(path: Path, methods: Sequence[str], asked: CertifyKeywords) -
         groups=tuple(replace(group, labels=made.labels) for group in made.certificates),
         planned=evidence.inputs,
         contents=made.contents,
-        contents_hash=None,
         spec=evidence.spec.as_dict(),
         spec_toml=_again(evidence.spec),
         origins={"classifier": evidence.seals[0]["drawn_by"]["answers"], **evidence.manifest["owner"]},
@@ -151,56 +149,50 @@ def _from_evidence(path: Path, methods: Sequence[str], asked: CertifyKeywords) -
         caution=f"Note: {NO_RIVALS}." if evidence.spec.model == IMPORTED else drawn.caution,
         commands=(_command("sample", {str(path): None, "--spec": "spec.toml"}),),
         votes=top_votes(made.votes),
-        true_votes=true_votes(evidence, asked.get("n")),
+        true_votes=None if _lacking(evidence, asked.get("n")) else _true_votes(evidence, asked.get("n")),
     )
 
 
-def true_votes(evidence: Evidence, n: int | None = None) -> IntArray | None:
+def votes_for_limit(evidence: Evidence, n: int | None = None) -> IntArray:
     """Return the votes for the true class and all other draws, ``[inputs, 2]``, of the first draws of each input.
 
-    They are at most n, and at most as many as a limit for the population takes; None without labels, without a
-    checkpoint that small, for votes recovered from a log, and where the copies of an input are enumerated.
+    They are at most n, and at most as many as a limit for the population takes. InvalidInput says what the run lacks.
     """
-    spec = evidence.spec
-    points = [p for p in spec.checkpoints if p <= min(n or LARGEST_POPULATION_N, LARGEST_POPULATION_N)]
-    if not points or spec.noise.total is not None or spec.model == IMPORTED:
-        return None
-    place, found = evidence.checkpoint(max(points)), []
-    for shard in evidence.read_shards():
-        if shard.labels is None:
-            return None
-        known = (shard.labels >= 0) & (shard.labels < spec.num_classes)  # a class that the model lacks has no votes
-        rows = shard.counts[np.arange(len(shard.ids)), place, np.where(known, shard.labels, 0)]
-        found.append(np.where(known, rows, 0))
-    if not found:
-        return None
-    votes = np.concatenate(found)
-    return np.stack([votes, max(points) - votes], axis=1)
-
-
-def votes_for_limit(evidence: Evidence, n: int | None = None) -> IntArray:
-    """Return ``true_votes``; a run that has none raises InvalidInput, which says what it lacks."""
     if n is not None:
         evidence.checkpoint(check_whole("n", n, 1, LARGEST_POPULATION_N))
-    votes = true_votes(evidence, n)
+    votes = None if _lacking(evidence, n) else _true_votes(evidence, n)
     if votes is None:
-        raise InvalidInput(f"the run must have {_lacking(evidence, n)}; {str(evidence.root)!r} has none")
+        lacks = _lacking(evidence, n) or "labels (sample takes them from --data, or for arrays without from --labels)"
+        raise InvalidInput(f"the run must have {lacks}; {str(evidence.root)!r} has none")
     return votes
 
 
-def _lacking(evidence: Evidence, n: int | None) -> str:
-    """Return what a run lacks whose votes for the true class are not known."""
-    spec = evidence.spec
+def _true_votes(evidence: Evidence, n: int | None) -> IntArray | None:
+    """Return what ``votes_for_limit`` returns, None where there are no labels."""
+    draws, found = max(p for p in evidence.spec.checkpoints if p <= (n or inf) and p <= LARGEST_POPULATION_N), []
+    place = evidence.checkpoint(draws)
+    for shard in evidence.read_shards():
+        if shard.labels is None:
+            return None
+        known = (shard.labels >= 0) & (shard.labels < evidence.spec.num_classes)  # classes that the model lacks
+        rows = shard.counts[np.arange(len(shard.ids)), place, np.where(known, shard.labels, 0)]
+        found.append(np.where(known, rows, 0))
+    votes = np.concatenate(found)
+    return np.stack([votes, draws - votes], axis=1)
+
+
+def _lacking(evidence: Evidence, n: int | None) -> str | None:
+    """Return what a run lacks, beside labels, for the votes of true classes to be known; None if nothing."""
+    spec, smallest = evidence.spec, evidence.spec.checkpoints[0]
     if spec.model == IMPORTED:
         return "votes that were counted, not recovered from a log"
     if spec.noise.total is not None:
         return f"noise that is drawn at random, not {spec.noise.describe()}"
     if not evidence.shards:
         return "a finished shard"
-    smallest = spec.checkpoints[0]
     if smallest > min(n or LARGEST_POPULATION_N, LARGEST_POPULATION_N):
         return f"a checkpoint of at most {LARGEST_POPULATION_N:,} draws (its first is {smallest:,})"
-    return "labels (sample takes them from --data, or for arrays without from --labels)"
+    return None
 
 
 def _from_certificates(path: Path, methods: Sequence[str], asked: CertifyKeywords) -> Result:
@@ -212,19 +204,17 @@ def _from_certificates(path: Path, methods: Sequence[str], asked: CertifyKeyword
     names = [method_named(method).name for method in methods]  # certificates by one's own need it registered
     groups = _grouped(path, certificates_in(table, path).by_kind(), names)
     spec, owner = origin.get("spec"), _table(origin, "owner") if "owner" in origin else origin
-    contents, votes = None, None
+    votes = None
     drawn = Provenance({k: str(v) for k, v in _table(origin, "environment").items()}, str(origin.get("caution", "")))
     if "drawn_by" in origin:
         made, records = read_decisions(path), records_in(origin)
-        contents = tuple(drawing.input for drawing in made.drawings)
         drawn = provenance([(records[drawing.drawn_by], 1) for drawing in made.drawings], replayed_in(origin))
         votes = _votes_of(made.decided) if len(groups) == 1 else None
     return Result(
         path=path,
         groups=groups,
         planned=len(groups[0]),
-        contents=contents,
-        contents_hash=whole if isinstance(whole := origin.get("inputs"), str) else None,
+        contents=contents_in(table, groups[0].ids, path),
         spec=spec if isinstance(spec, dict) else None,
         spec_toml=_again(from_dict(spec)) if isinstance(spec, dict) else None,
         origins={key: str(owner[key]) for key in ("classifier", "data", "spec") if isinstance(owner.get(key), str)},
@@ -307,12 +297,13 @@ def with_data(result: Result, data: str) -> Result:
         crop=spec.get("crop"),
         value_range=tuple(spec.get("value_range", (0.0, 1.0))),
     )
-    places = Lookup(dataset, result.path).places(result.ids)
-    groups = result.groups
+    lookup, groups = Lookup(dataset, result.path), result.groups
+    places = lookup.places(result.ids)
     if result.labels is None and dataset.labels is not None:
         labels = dataset.labels[places]
         groups = tuple(replace(group, labels=labels) for group in groups)
-    return replace(result, groups=groups, pictures=Pictures(dataset.low, dataset.high, inputs_of(dataset, result)))
+    pictures = Pictures(dataset.low, dataset.high, lookup.inputs(result.ids, result.contents))
+    return replace(result, groups=groups, pictures=pictures)
 
 
 def with_refutations(result: Result, path: Path) -> Result:
@@ -323,13 +314,3 @@ def with_refutations(result: Result, path: Path) -> Result:
         if one.id not in known or one.noise.describe() != noise.describe():
             raise InvalidInput(f"{str(path)!r} holds a refutation that is not of {str(result.path)!r}: {one.id!r}")
     return replace(result, refutations=tuple(made))
-
-
-def inputs_of(dataset: Dataset, result: Result) -> Iterator[Float32Array]:
-    """Yield the inputs of a result in its order; raise InvalidInput if other values than theirs were certified."""
-    seen = []
-    for x in Lookup(dataset, result.path).inputs(result.ids, result.contents):
-        seen.append(content_id(x) if result.contents_hash is not None else "")
-        yield x
-    if result.contents_hash not in {None, contents_hash(zip(result.ids, seen, strict=True))}:
-        raise InvalidInput(f"data is not that of {str(result.path)!r}: some input has other values")

@@ -42,6 +42,9 @@ VARYING = frozenset({"id", "predicted", "radius", "margin", "n", "n0"})
 LABEL = "label"
 """Name of the column of true classes, in a table of certificates whose data had them."""
 
+INPUT = "input"
+"""Name of the column of hashes of the inputs' values, in a table of certificates of inputs that are known."""
+
 TABLE_ROW_BYTES = 32_768
 """Bytes of a row at most, in the mean: a long name, and the votes of a thousand classes."""
 
@@ -74,17 +77,20 @@ def write_certificates(
     certificates: Sequence[Certificate],
     origin: Mapping[str, Any] | None = None,
     labels: IntArray | None = None,
+    contents: Sequence[str] | None = None,
     beside: pa.Table | None = None,
 ) -> None:
     """Write all certificates to ``path``, Parquet or CSV by its ending, whole or not at all.
 
-    ``origin`` says what they were made from; CSV does not hold it. ``labels`` are one more column of true classes.
-    ``beside`` holds further columns, a row for each certificate, which readers of certificates skip.
+    ``origin`` says what they were made from; CSV does not hold it. ``labels`` and ``contents`` are columns
+    too: true classes, and hashes of the inputs' values. ``beside`` holds further ones, a row for each certificate.
     """
     check_ending(path)
     table = frame_of(certificates) if path.suffix == ".csv" else table_of(certificates)
     if labels is not None:
         table = table.append_column(LABEL, pa.array(labels, pa.int64()))
+    if contents is not None:
+        table = table.append_column(INPUT, pa.array(contents, pa.string()))
     if beside is not None:
         for column in beside.schema:
             table = table.append_column(column, beside[column.name])
@@ -152,6 +158,16 @@ def certificates_in(table: pa.Table, path: Path) -> Certificates:
     radii, margins, n, n0 = (table[name].to_numpy() for name in ("radius", "margin", "n", "n0"))
     ids, of_kind = table["id"].to_pylist(), kind if len(kinds) > 1 else None
     return Certificates(tuple(kinds), ids, predicted, radii, margins, n, n0, of_kind, labels)
+
+
+def contents_in(table: pa.Table, ids: Sequence[str], path: Path) -> tuple[str, ...] | None:
+    """Return the hashes of the values of inputs with these ids, None if a table of certificates does not hold them."""
+    if INPUT not in table.column_names:
+        return None
+    known = dict(zip(table["id"].to_pylist(), table[INPUT].to_pylist(), strict=True))
+    if not all(isinstance(known[name], str) for name in ids):
+        raise InvalidInput(f"{INPUT} must be a text in every row of {str(path)!r}")
+    return tuple(known[name] for name in ids)
 
 
 def _first_of_kind(table: pa.Table, rows: IntArray, path: Path) -> Certificate:
@@ -232,7 +248,7 @@ BESIDE = schema(
     {
         TESTED: "int64", "decision": "string", "votes": pa.map_(pa.int64(), pa.int64()),
         "certified_at": pa.list_(pa.int64()), "by_final_test": "int64", "overcome": "binary", "bets": "binary",
-        "input": "string", "drawn_by": "int64",
+        INPUT: "string", "drawn_by": "int64",
     }
 )  # fmt: skip
 
@@ -266,7 +282,7 @@ def write_decisions(
         for decided, drawing in zip(decisions, drawings, strict=True)
     ]
     beside = pa.Table.from_pylist(rows, schema=BESIDE)
-    write_certificates(path, [d.certificate for d in decisions], origin, labels, beside)
+    write_certificates(path, [d.certificate for d in decisions], origin, labels, beside=beside)
 
 
 def read_decisions(path: Path) -> DecisionTable:
