@@ -1,18 +1,12 @@
 """Every file of a run truncated, flipped or of another format: found, repaired or left alone; locks and time."""
 
-import errno
-import hashlib
 import json
-import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,12 +14,8 @@ import pytest
 from buckler.certificate import Certificate
 from buckler.noise import Gaussian
 from buckler.runs.logs import radius_of
-from buckler.runs.sample import sample
 from buckler.runs.store.evidence import open_evidence
-from buckler.runs.store.sealed import SEALED_FORMAT, read_sealed, write_sealed
 from buckler.runs.store.tables import write_certificates
-from buckler.sampling.classifiers import as_classifier
-from buckler.sampling.datasets import from_arrays
 from tests.faults.run import (
     BRIGHT,
     FULL,
@@ -86,32 +76,6 @@ def test_flipped_bits_of_tables_are_refused(home: Path, ledger: Ledger) -> None:
     assert "accepted" not in found
 
 
-def test_files_that_cannot_be_read_are_kept(
-    home: Path, undisturbed: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An I/O error or missing permission is no damage: repair names the file and touches nothing."""
-    shutil.copytree(undisturbed, home / "run")
-    expected, digest = contents(undisturbed), hashlib.file_digest
-    broken: list[OSError] = []
-
-    def failing(file: Any, name: str) -> Any:
-        if "000012-000015" in file.name:
-            raise broken[0]
-        return digest(file, name)
-
-    monkeypatch.setattr("hashlib.file_digest", failing)
-    unnamed = gone = 0
-    for number in (errno.EIO, errno.EACCES):
-        broken[:] = [OSError(number, os.strerror(number))]
-        for command in (["certify", "run"], arguments("run"), [*arguments("run"), "--repair"]):
-            code, said = call(home, command, apart=False)
-            unnamed += code != 2 or "cannot read" not in said or "000012-000015.parquet" not in said
-        gone += lost(sealed(undisturbed), sealed(home / "run"))
-    wrong = differing(contents(home / "run"), expected)
-    ledger.add("file that cannot be read (EIO, EACCES): named, never repaired", 6, gone + unnamed, wrong)
-    assert (unnamed, gone, wrong) == (0, 0, 0)
-
-
 @pytest.mark.parametrize(
     ("model", "text"),
     [
@@ -133,42 +97,6 @@ def test_a_faulty_model_names_the_input(home: Path, ledger: Ledger, model: str, 
     gone = lost(before, sealed(home / "run"))
     ledger.add("model raises, NaN, wrong classes or rows: input named", 1, gone, 0)
     assert gone == 0
-
-
-@pytest.mark.parametrize("name", ["manifest.json", "shards/000012-000015.json"])
-def test_another_format_is_left_alone(home: Path, undisturbed: Path, ledger: Ledger, name: str) -> None:
-    shutil.copytree(undisturbed, home / "run")
-    values = read_sealed(home / "run" / name)
-    write_sealed(home / "run" / name, {**values, "format": SEALED_FORMAT + 1, "version": "9.8.7"})
-    before = contents(home / "run")
-    for command in (["certify", "run"], arguments("run"), [*arguments("run"), "--repair"]):
-        code, said = call(home, command, apart=False)
-        assert code == 2
-        assert f"has format {SEALED_FORMAT + 1}, written by buckler '9.8.7'" in said
-        assert "damaged" not in said
-    changed = differing(contents(home / "run"), before)
-    ledger.add("manifest or seal of another format: refused, not repaired", 3, int(changed > 0), 0)
-    assert changed == 0
-
-
-def test_a_resumed_run_indexes_its_inputs_once(home: Path, undisturbed: Path, ledger: Ledger) -> None:
-    shutil.copytree(undisturbed, home / "run")
-    arrays = np.load(home / "data.npz")
-    spec, passes = open_evidence(home / "run").spec, [0]
-
-    class Counted(tuple[str, ...]):
-        def __iter__(self) -> Iterator[str]:
-            passes[0] += 1
-            return super().__iter__()
-
-    data = from_arrays(arrays["x"], arrays["y"])
-    data = replace(data, ids=Counted(data.ids))
-    weights = np.load(home / "weights.npy")
-    model = as_classifier(lambda b: b.reshape(len(b), -1) @ weights, num_classes=10)
-    passes[0] = 0
-    assert sample(spec, model, data, home / "run").samples == 0
-    ledger.add("resume: ids of the data are indexed once, not for each shard", 1, 0, int(passes[0] >= 10))
-    assert passes[0] < 10  # the run has ten shards
 
 
 @pytest.mark.parametrize("given", ["--n 400 --sigma 0.25", "--alpha 0.3 --sigma 0.25", "--alpha 0.3 --n 400"])

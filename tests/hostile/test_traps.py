@@ -117,7 +117,6 @@ def test_a_table_of_millions_of_rows_in_a_small_file(tmp_path: Path) -> None:
             writer.write_table(group)
     assert path.stat().st_size < 1_000_000
     assert "rows" in refused("report", str(path), "--out", str(tmp_path / "r.html"))
-    assert "rows" in refused("sweep", str(home() / "run"), "--out", str(path))
 
 
 def test_a_row_that_contradicts_itself_is_named(tmp_path: Path) -> None:

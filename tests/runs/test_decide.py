@@ -15,7 +15,7 @@ from buckler.certify.ladder import Ladder
 from buckler.certify.sequential import AnytimeTest, Decided
 from buckler.certify.votes import certify_votes
 from buckler.errors import BucklerError, InvalidInput, StoreError
-from buckler.noise import Gaussian, Splitting
+from buckler.noise import Gaussian
 from buckler.report.pages import build_page
 from buckler.runs import decide as module
 from buckler.runs.decide import Target, decide, settings_to_decide
@@ -304,21 +304,6 @@ def test_another_precision_is_refused(tmp_path: Path) -> None:
     call(tmp_path / "decided.parquet", Target(precision=0.3))
     with pytest.raises(InvalidInput, match="another precision"):
         call(tmp_path / "decided.parquet", Target(precision=0.4))
-
-
-def test_another_noise_is_refused_for_a_model_that_does_not_see_it(tmp_path: Path) -> None:
-    def constant(batch: AnyArray) -> AnyArray:
-        return np.tile(np.array([0, 1, 0, 0], dtype=np.float32), (len(batch), 1))
-
-    def attempt(lam: float) -> list[Decided]:
-        asked = spec(sigma=None, noise=Splitting(lam))
-        pixels = from_arrays(np.asarray(np.rint(X[:4] * 255) / 255, dtype=np.float32))
-        out = tmp_path / "decided.parquet"
-        return decide(asked, Target((0.05,), margin="probability"), as_classifier(constant, num_classes=4), pixels, out)
-
-    attempt(0.5)
-    with pytest.raises(InvalidInput, match="another"):
-        attempt(0.6)
 
 
 def test_another_environment_is_refused_or_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

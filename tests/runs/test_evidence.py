@@ -15,14 +15,11 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from buckler import __version__
 from buckler.errors import BucklerError, BucklerWarning, ClassifierError, DamagedEvidence, InvalidInput, StoreError
-from buckler.noise import Splitting
 from buckler.runs.sample import choose_columns, sample
-from buckler.runs.spec import RunSpec, hash_of
+from buckler.runs.spec import hash_of
 from buckler.runs.store import folder
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.sealed import SEALED_FORMAT, read_sealed, write_sealed, writing
@@ -174,29 +171,6 @@ def test_another_specification_is_refused_with_the_difference(copy: Path) -> Non
     assert contents(copy) == before
 
 
-def test_another_noise_is_refused_for_a_model_that_does_not_see_it(tmp_path: Path) -> None:
-    def constant(batch: AnyArray) -> AnyArray:
-        return np.tile(np.array([0, 1], dtype=np.float32), (len(batch), 1))
-
-    def attempt(lam: float, inputs: int) -> bool:
-        asked = RunSpec(model="m", data="d", noise=Splitting(lam), num_classes=2, n=50, shard_inputs=1)
-        pixels = from_arrays(np.zeros((4, 3), dtype=np.float32))
-        most = 50 * inputs
-        return sample(asked, as_classifier(constant, num_classes=2), pixels, tmp_path, max_samples=most).complete
-
-    assert not attempt(0.5, 2)
-    with pytest.raises(StoreError, match="noise_parameters"):
-        attempt(0.6, 4)
-    assert attempt(0.5, 4)
-
-
-def test_another_environment_is_refused_unless_allowed(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("buckler.runs.identity.environment", lambda _: {"numpy": "0.0"})
-    with pytest.raises(StoreError, match=r"another model: .*0\.0"):
-        run(str(copy))
-    assert run(str(copy), allow_other_model=True).complete
-
-
 def test_resuming_indexes_the_inputs_once(copy: Path) -> None:
     """A run of ten shards goes through all ids of the data less than ten times."""
     passes = [0]
@@ -211,18 +185,6 @@ def test_resuming_indexes_the_inputs_once(copy: Path) -> None:
     passes[0] = 0
     assert sample(spec(), as_classifier(linear, num_classes=10), data, copy).samples == 0
     assert passes[0] < 10
-
-
-def test_a_second_writer_is_refused(tmp_path: Path) -> None:
-    refused: list[str] = []
-
-    def second(*_: Any) -> None:
-        with pytest.raises(StoreError, match="another process is writing") as caught:
-            run(str(tmp_path / "run"))
-        refused.append(str(caught.value))
-
-    run(str(tmp_path / "run"), progress=second, spec=spec(limit=4))
-    assert refused
 
 
 def test_damage_to_any_file_is_found_named_and_repaired(undisturbed: Path, copy: Path) -> None:
@@ -274,34 +236,6 @@ def test_a_file_that_cannot_be_read_is_not_damaged(copy: Path, monkeypatch: pyte
             assert not isinstance(caught.value, DamagedEvidence)
     assert contents(copy) == before
     assert run(str(copy), repair=True).samples == 0
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)
-
-
-@given(st.data())
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_forged_manifests_and_seals_give_our_errors(copy: Path, undisturbed: Path, data: st.DataObject) -> None:
-    """Files changed by someone who knows how to seal them: still only our errors come out."""
-    name = data.draw(st.sampled_from(["manifest.json", "shards/000000-000003.json"]))
-    values = read_sealed(undisturbed / name)
-    key = data.draw(st.sampled_from(sorted(values)))
-    inside = values[key] if isinstance(values[key], dict) and data.draw(st.booleans()) else values
-    inside[data.draw(st.sampled_from(sorted(inside)))] = data.draw(JSON)
-    try:
-        write_sealed(copy / name, values)
-    except ValueError:
-        return  # JSON has no NaN
-    for attempt in (lambda: open_evidence(copy).counts(), lambda: run(str(copy))):
-        try:
-            attempt()
-        except BucklerError:
-            continue
-    shutil.copyfile(undisturbed / name, copy / name)
 
 
 def test_votes_that_do_not_add_up_are_refused(copy: Path) -> None:

@@ -37,13 +37,10 @@ ROWS_OF_ANY_TABLE = 100_000
 """Rows that any table may have, however small its file."""
 
 
-def likely_rows(path: Path, per_byte: int = 1) -> int:
-    """Return the most rows that a table of this size is expected to have, since a compressed row takes some bytes.
-
-    Certificates take 2.3 bytes a row at the least; rows that repeat others, as in a sweep, take less.
-    """
+def likely_rows(path: Path) -> int:
+    """Return the most rows that a table of this size is expected to have: certificates take 2.3 bytes a row or more."""
     try:
-        return ROWS_OF_ANY_TABLE + per_byte * path.stat().st_size
+        return ROWS_OF_ANY_TABLE + path.stat().st_size
     except OSError:
         return ROWS_OF_ANY_TABLE
 
@@ -94,12 +91,12 @@ def write_table(path: Path, table: pa.Table, origin: Mapping[str, Any]) -> None:
         pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
 
 
-def read_table(path: Path, *, row_bytes: int, per_byte: int = 1) -> tuple[pa.Table, dict[str, Any]]:
+def read_table(path: Path, *, row_bytes: int) -> tuple[pa.Table, dict[str, Any]]:
     """Return a table that ``write_table`` wrote, after comparing its rows with their digest, and its origin.
 
     Anything else raises ValueError, or StoreError for another format.
     """
-    opened = open_table(path, rows=likely_rows(path, per_byte), row_bytes=row_bytes)
+    opened = open_table(path, rows=likely_rows(path), row_bytes=row_bytes)
     record = _record(opened, path)
     try:
         table = opened.read()
