@@ -1,6 +1,7 @@
 """Every file of a run truncated, flipped or of another format: found, repaired or left alone; locks and time."""
 
 import json
+import os
 import random
 import shutil
 import signal
