@@ -31,7 +31,7 @@ def test_checksum(tmp_path: Path) -> None:
     assert checksum(tmp_path / "x") == hashlib.sha256(b"abc" * 1_000_000).hexdigest()
 
 
-def test_what_a_killed_writer_left_is_removed_and_what_a_live_one_writes_is_not(tmp_path: Path) -> None:
+def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "x.txt"
     program = (
         "import os, sys, pathlib, buckler.files as f\n"
@@ -42,17 +42,24 @@ def test_what_a_killed_writer_left_is_removed_and_what_a_live_one_writes_is_not(
     assert killed.returncode == 9
     (left,) = tmp_path.iterdir()
     assert left.name.startswith(".x.txt.")
-    others = [
-        tmp_path / left.name.replace("x.txt", "y.txt"),  # of another output
-        tmp_path / left.name.replace(".part", "_elsewhere.part"),  # of another machine
-        tmp_path / f".x.txt.{os.getppid()}-{left.name.split('-', 1)[1]}",  # of a process that runs
-        tmp_path / ".x.txt.part",
-    ]
-    for other in others:
-        other.write_text("not ours")
+    other = tmp_path / left.name.replace("x.txt", "y.txt")
+    other.write_text("of another output")
     with atomic_write(path) as temporary:
         temporary.write_text("whole")
-    assert sorted(tmp_path.iterdir()) == sorted([path, *others])
+    assert sorted(tmp_path.iterdir()) == [other, path]
+
+
+def test_of_two_that_write_at_once_one_fails_and_the_other_is_whole(tmp_path: Path) -> None:
+    def first() -> None:
+        with atomic_write(tmp_path / "x.txt") as temporary:
+            temporary.write_text("first")
+            monkeypatch.setattr(os, "getpid", lambda: 0)  # as in another process
+            with atomic_write(tmp_path / "x.txt") as second:
+                second.write_text("second")
+
+    with pytest.MonkeyPatch.context() as monkeypatch, pytest.raises(StoreError, match="cannot write"):
+        first()
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["second"]
 
 
 def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:

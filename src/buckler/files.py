@@ -6,11 +6,10 @@ Only plain files are written or read: a device or a FIFO may have no end, and mu
 import hashlib
 import json
 import os
-import platform
-import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from glob import escape
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -22,14 +21,16 @@ from buckler.errors import StoreError, first_repeated, show
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``, which replaces ``path`` when the block ends without an error.
 
-    If ``path`` is a link, its target is replaced. Temporary files that killed processes left for ``path`` are removed.
+    If ``path`` is a link, its target is replaced. Temporary files that killed processes left for ``path`` are removed;
+    of two processes that write to one path at once, one raises StoreError.
     """
     place = Path(os.path.realpath(path))
-    temporary = place.with_name(f".{place.name}.{os.getpid()}-{_host()}.part")
+    temporary = place.with_name(f".{place.name}.{os.getpid()}.part")
     try:
         check_plain(path)
         place.parent.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(place)
+        for left in place.parent.glob(f".{escape(place.name)}.*.part"):
+            left.unlink(missing_ok=True)
         yield temporary
         put_in_place(temporary, place)
     except OSError as problem:
@@ -110,34 +111,6 @@ def _finite(text: str) -> float:
     if not isfinite(number := float(text)):
         raise ValueError(f"it holds the number {show(text)}")
     return number
-
-
-def _host() -> str:
-    """Return the name of this machine, with characters that file names allow."""
-    return re.sub(r"\W", "_", platform.node())
-
-
-def _remove_leftovers(path: Path) -> None:
-    """Remove temporary files of ``path`` by processes of this machine that have ended."""
-    ours = re.compile(rf"\.{re.escape(path.name)}\.(\d+)-{_host()}\.part")
-    for found in path.parent.iterdir():
-        match = ours.fullmatch(found.name)
-        if match is not None and not _is_running(int(match[1])):
-            with suppress(OSError):
-                found.unlink()
-
-
-def _is_running(process: int) -> bool:
-    """Return whether a process may be running; always true on Windows, where asking is not harmless."""
-    if os.name != "posix":
-        return True
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
 
 
 def usable_cores() -> int:

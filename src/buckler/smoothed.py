@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -16,7 +15,7 @@ from buckler.certify.ladder import Ladder, check_precision, check_radii, radii_f
 from buckler.certify.sequential import SEQUENCE, Decided, warn_of_short_ladder
 from buckler.certify.settings import Scoring, Softmax, make_settings
 from buckler.certify.votes import warn_of_few_draws
-from buckler.errors import BucklerWarning, ClassifierError, InvalidInput, check_positive, check_risk, check_whole
+from buckler.errors import BucklerWarning, InvalidInput, check_positive, check_risk, check_whole
 from buckler.noise import as_noise, default_margin
 from buckler.progress import Show, shown
 from buckler.sampling.classifiers import as_classifier, to_indices, to_label
@@ -364,7 +363,7 @@ class Smoothed:
     ) -> None:
         """Go through a session's steps with a bar; raise KeyboardInterrupt if nothing was finished before one."""
         total = len(inputs)
-        with shown(what, progress) as show_bar, _axes_explained(session.engine, inputs), session.engine.session():
+        with shown(what, progress) as show_bar, session.engine.session():
             finished = run_steps(steps, lambda done: show_bar(done, total), max_seconds)
             show_bar(total if finished else len(results), total)
         if not finished and max_seconds is None and not results:
@@ -423,31 +422,3 @@ def _looks_like_images(x: Float32Array, low: float, high: float) -> bool:
 
 def _draws(name: str, n: int) -> int:
     return check_whole(name, n, 1, MAX_DRAWS)
-
-
-@contextmanager
-def _axes_explained(engine: Engine, inputs: Inputs) -> Iterator[None]:
-    """Turn a model's failure into an error that says if the inputs have an axis too many or too few."""
-    x = inputs.x
-    try:
-        yield
-    except ClassifierError:
-        if x.ndim > 2 and _runs(engine, x[0][:1]):
-            raise InvalidInput(
-                f"x must have shape [inputs, ...] as the model takes them; got {x.shape}, and the model takes "
-                f"x[0], of shape {x.shape[1:]}, for a batch: pass x.reshape(-1, *x.shape[2:]) or x[0]"
-            ) from None
-        if _runs(engine, x[None]):
-            raise InvalidInput(
-                f"x must have shape [inputs, ...]; got {x.shape}, which the model takes for one input: pass x[None]"
-            ) from None
-        raise
-
-
-def _runs(engine: Engine, x: ArrayLike) -> bool:
-    try:
-        with engine.session():
-            engine.votes(x, ["probe"], "selection", 1)
-    except (ClassifierError, InvalidInput):
-        return False
-    return True

@@ -4,20 +4,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from html import unescape
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
 from PIL import Image
 
 from buckler.cli.app import run
 from buckler.errors import BucklerError, BucklerWarning, StoreError
 from buckler.noise import Splitting
 from buckler.runs.decide import Target, decide
-from buckler.runs.identity import _coarse_products, environment
 from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import open_evidence
@@ -290,36 +287,3 @@ def test_other_noise_is_refused_though_the_model_answers_alike(
     call(door, out)
     with pytest.raises(BucklerError, match=r"sigma|noise"):
         call(door, out, **other)
-
-
-def test_coarse_products_are_recorded_and_exact_ones_left_out() -> None:
-    classifier = as_classifier(torch.nn.Linear(2, 2))
-    before = torch.get_float32_matmul_precision()
-    try:
-        torch.set_float32_matmul_precision("highest")
-        assert "float32 products" not in environment(classifier)
-        torch.set_float32_matmul_precision("high")
-        assert environment(classifier)["float32 products"] == "matmul high"
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-@pytest.mark.parametrize(
-    ("matmul", "cudnn", "told"),
-    [
-        ("highest", True, "convolutions tf32"),
-        ("medium", True, "matmul medium, convolutions tf32"),
-        ("highest", False, ""),
-        (None, False, "matmul tf32"),  # flags of single backends: torch has no one answer
-    ],
-)
-def test_a_device_has_flags_of_its_own(matmul: str | None, cudnn: bool, told: str) -> None:
-    def precision() -> str:
-        if matmul is None:
-            raise RuntimeError("a mix of the legacy and new APIs")
-        return matmul
-
-    cuda = SimpleNamespace(matmul=SimpleNamespace(fp32_precision="tf32"))
-    backends = SimpleNamespace(cuda=cuda, cudnn=SimpleNamespace(allow_tf32=cudnn))
-    stub: Any = SimpleNamespace(get_float32_matmul_precision=precision, backends=backends)
-    assert _coarse_products(stub, cuda=True) == told
