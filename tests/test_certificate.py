@@ -310,7 +310,7 @@ def test_runs(dtype: Any, tmp_path: Path) -> None:
     evidence = open_evidence(tmp_path / "run")
     kept = " kept as float16" if dtype == "float16" else ""
     for method, scores in (("exact", "hardmax"), ("pairwise/star", f"softmax at temperature 1{kept}")):
-        made, _ = certify_evidence(evidence, method=method)
+        made = certify_evidence(evidence, method=method)
         check(made[0], chosen=WINNER, scores=scores)
         write_certificates(tmp_path / "c.parquet", made)
         assert read_certificates(tmp_path / "c.parquet") == made

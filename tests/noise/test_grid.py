@@ -298,7 +298,7 @@ def test_runs_keep_the_law(tmp_path: Path) -> None:
     spec = RunSpec(**SPEC, noise=GridGaussian(0.25))
     sample(spec, as_classifier(mean, num_classes=2), data, tmp_path / "run")
     evidence = open_evidence(tmp_path / "run")
-    certificates, _ = certify_evidence(evidence)
+    certificates = certify_evidence(evidence)
     assert [c.predicted for c in certificates] == [1, 0]
     write_certificates(tmp_path / "c.parquet", certificates)
     assert read_certificates(tmp_path / "c.parquet") == certificates

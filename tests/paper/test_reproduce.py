@@ -238,14 +238,14 @@ def test_sound_limits_are_those_of_certificates(home: Path, margin: MarginKind, 
     for methods, temperature in ((("exact", "bonferroni"), None), (("pairwise/star",), 0.5)):
         limits = recorded_limits(evidence, [method_of(name) for name in methods], margin, 100, temperature, chosen)
         for name, found in zip(methods, limits, strict=True):
-            certificates, labels = certify_evidence(
+            certificates = certify_evidence(
                 evidence, alpha=ALPHA, method=name, margin=margin, n=100, certified_class=chosen,
                 temperature=temperature,
             )  # fmt: skip
             assert found.sound, name
             assert found.low.tolist() == [c.margin for c in certificates], name
-            assert labels is not None
-            for right, c, label in zip(found.right, certificates, labels, strict=True):
+            assert certificates.labels is not None
+            for right, c, label in zip(found.right, certificates, certificates.labels, strict=True):
                 assert right or c.predicted != label, name
                 assert chosen is None or right, name
 

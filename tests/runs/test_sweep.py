@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -98,12 +99,11 @@ def test_the_table_holds_what_certify_says(votes: Path, logits: Path, tmp_path: 
     expected: list[Certificates] = []
     for folder in (votes, logits):
         for method, n in (("top_class", 50), ("exact", 50), ("top_class", 100), ("exact", 100)):
-            certificates, truth = certify_evidence(open_evidence(folder), method=method, n=n)
+            certificates = certify_evidence(open_evidence(folder), method=method, n=n)
             cell = made[len(expected)]
             assert cell.certificates == certificates
-            assert truth is not None
-            assert cell.certificates.labels is not None
-            assert (cell.certificates.labels == truth).all()
+            assert certificates.labels is not None
+            np.testing.assert_array_equal(cell.certificates.labels, certificates.labels)
             expected.append(certificates)
     flat = [certificate for certificates in expected for certificate in certificates]
     assert [(row["id"], row["radius"], row["n"], row["method"]) for row in rows] == [

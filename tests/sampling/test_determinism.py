@@ -169,7 +169,7 @@ def test_evidence_of_all_copies_with_a_difference_is_refused(tmp_path: Path, mon
     sample(spec, as_classifier(mean, num_classes=2), from_arrays(points), tmp_path / "run")
     evidence = open_evidence(tmp_path / "run")
     assert evidence.replayed[0] > 0
-    assert certify_evidence(evidence)[0][0].alpha == 0.0
+    assert certify_evidence(evidence)[0].alpha == 0.0
     monkeypatch.setattr(type(evidence), "replayed", property(lambda _: (255, 1)))
     with pytest.raises(buckler.BucklerError, match="not one function"):
         certify_evidence(evidence)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +119,8 @@ def certify_command(
         say(f"buckler: {NO_RIVALS}", error=True)
     with bar(f"certifying {evidence.inputs:,} inputs", quiet=output.bare):
         made = certify_by_each(evidence, [method or evidence.spec.default_method], **given.keywords())
-    certificates, labels = made.certificates[0], made.labels
+    certificates = made.certificates[0]
+    labels = certificates.labels
     check_tsv(tsv, evidence.spec.noise, labels)
     drawn = evidence.provenance()
     if out is not None:
@@ -142,7 +142,7 @@ def certify_command(
         for certificate in certificates:
             say(json.dumps(as_line(certificate)))
     elif not output.quiet:
-        _show(replace(certificates, labels=labels), evidence.spec, shown)
+        _show(certificates, evidence.spec, shown)
 
 
 def check_tsv(path: Path | None, noise: Noise, labels: Any) -> None:

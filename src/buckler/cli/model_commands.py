@@ -85,7 +85,7 @@ def demo_command(
     curves, fine = [], []
     with bar("certifying", quiet=output.bare) as advance:
         for method in methods:
-            made, _ = certify_evidence(evidence, alpha=DEMO_ALPHA, method=method.name)
+            made = certify_evidence(evidence, alpha=DEMO_ALPHA, method=method.name)
             certificates += made
             curves.append(certified_accuracy(made, test.labels, SHOWN_RADII))
             fine.append(certified_accuracy(made, test.labels, np.linspace(0.0, 4.0 * sigma, 400)))

@@ -43,10 +43,9 @@ class EvidenceLimits(NamedTuple):
 
 
 class CertifiedRun(NamedTuple):
-    """The certificates of all inputs by each method, and the rest of ``EvidenceLimits``."""
+    """The certificates of all inputs by each method, with their labels, and the rest of ``EvidenceLimits``."""
 
     certificates: list[Certificates]
-    labels: IntArray | None
     contents: tuple[str, ...]
     votes: list[IntArray]
 
@@ -96,8 +95,8 @@ def certified_class_of(spec: RunSpec, wanted: str | None) -> CertifiedClass:
 
 def certify_evidence(
     evidence: Evidence, *, method: str | Method | None = None, **asked: Unpack[CertifyKeywords]
-) -> tuple[Certificates, IntArray | None]:
-    """Return the certificates of a run, and the labels where they are known.
+) -> Certificates:
+    """Return the certificates of a run, with the labels where they are known.
 
     **Guarantee.** Each certificate is wrong with probability at most ``alpha``, for a method, margin, number ``n`` of
     first draws, map and temperature chosen without looking at the estimation draws.
@@ -106,8 +105,7 @@ def certify_evidence(
     (``pairwise/randomised_star``), as its name says. ``certified_class`` is ``"selection"`` (the default of runs with
     selection draws), ``"winner"`` or ``"label"``.
     """
-    made = certify_by_each(evidence, [method or evidence.spec.default_method], **asked)
-    return made.certificates[0], made.labels
+    return certify_by_each(evidence, [method or evidence.spec.default_method], **asked).certificates[0]
 
 
 def certify_by_each(
@@ -127,13 +125,12 @@ def certify_by_each(
 def claim_by_each(evidence: Evidence, methods: Sequence[Method], **asked: Unpack[CertifyKeywords]) -> CertifiedRun:
     """Return what each of several methods claims: certificates by a sound one, records without a promise by others."""
     found = limits_of_evidence(evidence, methods, **asked)
-    made = [
-        make_certificates(
-            settings, one.chosen, one.low, one.n, one.ids, Certificate if settings.method.sound else Claim
-        )
-        for settings, one in found.answers
-    ]
-    return CertifiedRun(made, *found[1:])
+    made = []
+    for settings, one in found.answers:
+        kind = Certificate if settings.method.sound else Claim
+        claims = make_certificates(settings, one.chosen, one.low, one.n, one.ids, kind)
+        made.append(replace(claims, labels=found.labels))
+    return CertifiedRun(made, found.contents, found.votes)
 
 
 def settings_for(

@@ -139,7 +139,7 @@ def _from_evidence(path: Path, methods: Sequence[str], asked: CertifyKeywords) -
     made = certify_by_each(evidence, methods or usual, **asked)
     return Result(
         path=path,
-        groups=tuple(replace(group, labels=made.labels) for group in made.certificates),
+        groups=tuple(made.certificates),
         planned=evidence.inputs,
         contents=made.contents,
         spec=evidence.spec.as_dict(),

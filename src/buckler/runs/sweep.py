@@ -6,7 +6,7 @@ them, does not: ``certify.budget.split_alpha`` says what it costs.
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -122,7 +122,7 @@ def sweep_runs(
     for name, evidence, method, how in tasks:
         progress(len(cells), len(tasks))
         made = claim_by_each(evidence, [method], **how)
-        cells.append(SweptCell(name, replace(made.certificates[0], labels=made.labels)))
+        cells.append(SweptCell(name, made.certificates[0]))
         origins.append((str(evidence.root), certified_class_of(evidence.spec, how["certified_class"])))
     write_sweep(out, [cell.certificates for cell in cells], origins, {"grid": asdict(grid)})
     return cells
