@@ -31,7 +31,7 @@ import numpy as np
 from scipy.special import betainc, ndtr
 
 from buckler.bounds.evalues import distance_to_null
-from buckler.certify.ladder import Ladder, fine_radii
+from buckler.certify.ladder import Ladder, radii_for
 from buckler.certify.sequential import AnytimeTest, Decided
 from buckler.certify.votes import certify_votes
 from buckler.noise import Gaussian
@@ -215,7 +215,7 @@ def precision_of(run: Recorded, precision: float, alpha: float, rng: np.random.G
     test, votes = climb(
         run,
         Ladder(
-            fine_radii(precision, run.sigma), Gaussian(run.sigma), alpha, FIXED_N, precision=precision,
+            radii_for(Gaussian(run.sigma), precision), Gaussian(run.sigma), alpha, FIXED_N, precision=precision,
             winner=run.fixed is None,
         ),
         rng,

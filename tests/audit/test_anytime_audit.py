@@ -7,7 +7,7 @@ import pytest
 from scipy.special import bdtrc, ndtr
 
 from buckler.bounds.binomial import clopper_pearson_lower
-from buckler.bounds.evalues import Mixture, log_factors, tangent_mixture
+from buckler.bounds.evalues import Mixture, log_factors, null_supremum, tangent_mixture
 from buckler.certify.votes import vote_margin_lower
 from buckler.types import BoolArray, FloatArray, IntArray
 from tests.stopping import audit_stopping, boundary_truths, ever_certified, simulate_crossings
@@ -53,8 +53,8 @@ def undivided(L: float) -> Callable[[IntArray, IntArray, int], FloatArray]:
 def divided(L: float) -> Callable[[IntArray, IntArray, int], FloatArray]:
     """The same poor denominators, divided."""
     poor = tangent_mixture(L - 0.25)
-    logs = log_factors(np.exp(poor.logs), L)
-    return Mixture(L, logs, poor.log_weights).log_wealth
+    a = np.exp(poor.logs)
+    return Mixture(log_factors(a, null_supremum(a, L)), poor.log_weights).log_wealth
 
 
 def peeking(L: float) -> Callable[[IntArray, IntArray, int], FloatArray]:

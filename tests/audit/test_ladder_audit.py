@@ -8,7 +8,7 @@ from flint import arb
 from scipy.signal import fftconvolve
 from scipy.special import gammaln, ndtr, xlogy
 
-from buckler.bounds.evalues import Mixture, half_space_mixture, log_factors, log_needed, tangent_mixture
+from buckler.bounds.evalues import Mixture, half_space_mixture, log_factors, log_needed, null_supremum, tangent_mixture
 from buckler.certify import budget
 from buckler.certify.ladder import Ladder
 from buckler.certify.sequential import FIRST_BATCH_DRAWS, SMALLEST_BATCH_DRAWS, AnytimeTest
@@ -52,8 +52,8 @@ def test_no_false_radius_is_ever_certified_more_often_than_alpha(margin: MarginK
 def single(L: float, share: float) -> Mixture:
     """One factor in place of a mixture: a point of the ray from the binary edge, that share of the way out."""
     h = ndtr(L / 2) - ndtr(-L / 2)
-    a = 1.0 + share / (1.0 + h) * (np.array([1.0, -1.0, 0.0]) - h)
-    return Mixture(L, log_factors(np.maximum(a, 0.0)[None], L), np.zeros(1))
+    a = np.maximum(1.0 + share / (1.0 + h) * (np.array([[1.0, -1.0, 0.0]]) - h), 0.0)
+    return Mixture(log_factors(a, null_supremum(a, L)), np.zeros(1))
 
 
 def test_a_rung_certified_without_those_below_it_is_found() -> None:

@@ -8,7 +8,7 @@ import pytest
 from scipy.special import ndtr
 
 from buckler.bounds.binomial import log_wealth_of_votes, tail_of_votes
-from buckler.bounds.evalues import log_factors, log_needed
+from buckler.bounds.evalues import log_factors, log_needed, null_supremum
 from buckler.certify import budget
 from buckler.certify.ladder import Ladder
 from buckler.certify.predictions import PredictionTest, predicted_class
@@ -223,7 +223,7 @@ def chance_by_one_wealth(p: float, alpha: float, draws: int, *, after: bool) -> 
     """
     beta = budget.winner_share(alpha)
     bets = 1.0 + 0.5 * (np.array([[1.0, -1.0, 0.0]]) - (2.0 * p - 1.0))
-    won, lost, _ = log_factors(bets, float(margin("quantile", p, 1.0 - p)))[0]
+    won, lost, _ = log_factors(bets, null_supremum(bets, float(margin("quantile", p, 1.0 - p))))[0]
     votes = np.arange(draws + 1)
     chances = np.zeros((2, 2, draws + 1, draws + 1))  # by: wealth reached, other rejected, votes for 0, for leaders
     chances[0, 0, 0, 0], certified = 1.0, 0.0

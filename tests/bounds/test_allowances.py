@@ -18,7 +18,7 @@ from buckler.bounds import binomial
 from buckler.bounds.betting import CAP, star_lower, wealth_goal
 from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
 from buckler.bounds.buehler import COLD, GUARD, MARGIN_STEP, profile, reaches_margin, value
-from buckler.bounds.evalues import log_factors, tangent_mixture
+from buckler.bounds.evalues import log_factors, null_supremum, tangent_mixture
 from buckler.bounds.means import LIMIT_SLACK, bernstein_lower, hoeffding_lower, sequence_lower
 from buckler.certify.budget import split_alpha
 from buckler.certify.tangents import heights
@@ -246,7 +246,7 @@ def test_factors_need_their_allowance() -> None:
     rng, wrong = np.random.default_rng(3), 0
     for _ in range(300):
         a = rng.gamma(0.7, 1.0, 3).tolist()
-        logs = log_factors(a, 0.0)
+        logs = log_factors(a, null_supremum(a, 0.0))
         # At L = 0 the supremum is the largest of a2, a3 and (a1 + a2)/2: exact.
         supremum = max(Fraction(a[1]), Fraction(a[2]), (Fraction(a[0]) + Fraction(a[1])) / 2)
         for factor, log_ in zip(a, logs.tolist(), strict=True):

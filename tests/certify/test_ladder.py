@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from buckler.certify.ladder import HIGHEST, RUNGS_IN_PRECISION, Ladder, fine_radii, radii_for
+from buckler.certify.ladder import HIGHEST, RUNGS_IN_PRECISION, Ladder, radii_for
 from buckler.certify.sequential import AnytimeTest
 from buckler.errors import InvalidInput
 from buckler.noise import Ablation, Gaussian, Splitting, Uniform
@@ -54,7 +54,7 @@ def test_precise_is_close_to_the_radius_of_the_frequencies(margin: MarginKind, p
 @pytest.mark.parametrize("margin", ["quantile", "probability"])
 def test_an_input_is_precise_or_given_up_and_never_both(margin: MarginKind) -> None:
     """A label with nine votes of ten ends as precise, within what was asked for; one without votes is given up."""
-    ladder = Ladder(fine_radii(0.2, SIGMA), Gaussian(SIGMA), max_n=100_000, margin=margin, precision=0.2)
+    ladder = Ladder(radii_for(Gaussian(SIGMA), 0.2), Gaussian(SIGMA), max_n=100_000, margin=margin, precision=0.2)
     test = AnytimeTest(ladder, [0, 0], 2)
     while test.undecided.size:
         rows = test.undecided
@@ -72,21 +72,23 @@ def test_an_input_is_precise_or_given_up_and_never_both(margin: MarginKind) -> N
     assert clear.certificate.radius >= 0.75 * SIGMA * float(ndtri(share))
     assert (lost.certificate.radius, lost.certificate.predicted, lost.certified_at) == (0.0, None, ())
     # An input without draws left is given up, however few its votes for others.
-    short = AnytimeTest(Ladder(fine_radii(0.2, SIGMA), Gaussian(SIGMA), max_n=40, margin=margin, precision=0.2), [0], 2)
+    short = AnytimeTest(
+        Ladder(radii_for(Gaussian(SIGMA), 0.2), Gaussian(SIGMA), max_n=40, margin=margin, precision=0.2), [0], 2
+    )
     short.update([0], [[40, 0]])
     assert short.decided(0, "x").decision == "given up"
 
 
 def test_a_fine_ladder_rises_by_a_fourth_of_the_precision() -> None:
     for precision, sigma in ((0.05, 0.5), (0.3, 1.0)):
-        radii = np.array(fine_radii(precision, sigma))
+        radii = np.array(radii_for(Gaussian(sigma), precision))
         step = precision / RUNGS_IN_PRECISION
         assert radii[0] == pytest.approx(0.5 * step * sigma)
         np.testing.assert_allclose(np.diff(radii), step * np.maximum(radii[:-1], 0.5 * sigma), rtol=1e-9)
         assert radii[-1] <= HIGHEST * sigma < radii[-1] * (1.0 + step)
     for wrong in (0.0, 1.0, -0.1):
         with pytest.raises(InvalidInput, match="precision"):
-            fine_radii(wrong, 0.5)
+            radii_for(Gaussian(0.5), wrong)
 
 
 def test_what_used_all_of_its_draws_is_put_back() -> None:

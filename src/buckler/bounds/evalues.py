@@ -110,23 +110,18 @@ def null_supremum(a: ArrayLike, L: float) -> FloatArray:
     return np.asarray(np.maximum(curve, np.maximum(a2, a3)) * (1.0 + SUPREMUM_ROUNDING) + 1e-300, dtype=np.float64)
 
 
-def log_factors(a: ArrayLike, L: float) -> FloatArray:
-    """Return lower bounds of ``ln(a / sup over H0(L) of E_q[a])``: the logarithms of factors with mean at most one.
+def log_factors(a: ArrayLike, supremum: FloatArray) -> FloatArray:
+    """Return lower bounds of ``ln(a / supremum)``: the logarithms of factors with mean at most one under the null.
 
-    **Guarantee.** ``E_q[exp(log_factors)] <= 1`` for every q in ``H0(L)``, whatever ``a``: a likelihood ratio
-    ``p / q~`` against a poorly optimised q~ loses power, never validity. Each value is low by 1e-14 of itself, which
-    covers the rounding of a sum of counts times values.
+    **Guarantee.** ``E_q[exp(log_factors)] <= 1`` for every q of which ``supremum`` bounds ``E_q[a]``, whatever ``a``: a
+    likelihood ratio ``p / q~`` against a poorly optimised q~ loses power, never validity. Each value is low by 1e-14 of
+    itself and of ``ln a``, which covers the rounding of a sum of counts times values.
 
-    >>> print(log_factors([1.5, 0.25, 0.75], 1.0).round(6))
+    >>> a = np.array([1.5, 0.25, 0.75])
+    >>> print(log_factors(a, null_supremum(a, 1.0)).round(6))
     [ 0.297214 -1.494546 -0.395934]
     """
     array = np.maximum(check_three("a", a), 1e-300)
-    return divided(array, null_supremum(array, L))
-
-
-def divided(a: FloatArray, supremum: FloatArray) -> FloatArray:
-    """Return lower bounds of ``ln(a / supremum)``, low by 1e-14 of themselves and of ``ln a``."""
-    array = np.maximum(a, 1e-300)
     logs = np.log(array) - np.log(supremum)[..., None]
     return np.asarray(logs - 1e-14 * (np.abs(np.log(array)) + np.abs(logs)) - 1e-16, dtype=np.float64)
 
@@ -135,7 +130,6 @@ def divided(a: FloatArray, supremum: FloatArray) -> FloatArray:
 class Mixture:
     """An average of products of factors: ``sum over g of exp(log_weights[g] + counts @ logs[g])``."""
 
-    L: float
     logs: FloatArray
     log_weights: FloatArray
 
@@ -176,10 +170,10 @@ def tangent_mixture(L: float) -> Mixture:
     share = 1.0 - (1.0 - place) ** 2
     stake = share[None, :] / (c + h)[:, None]
     v_less_h = np.stack([1.0 - h, -c - h, -h], axis=-1)
-    a = 1.0 + stake[..., None] * v_less_h[:, None, :]
+    a = np.maximum(1.0 + stake[..., None] * v_less_h[:, None, :], 0.0).reshape(-1, 3)
     weights = (1.0 + np.arange(t.size))[:, None] ** -RAY_POWER * place[None, :] ** POINT_POWER
     weights /= weights.sum() * (1.0 + 1e-12)
-    return Mixture(L, log_factors(np.maximum(a, 0.0).reshape(-1, 3), L), np.log(weights.ravel()))
+    return Mixture(log_factors(a, null_supremum(a, L)), np.log(weights.ravel()))
 
 
 def check_distribution(p: ArrayLike) -> FloatArray:
@@ -254,7 +248,7 @@ def half_space_mixture(L: float) -> Mixture:
     stake = (1.0 - (1.0 - place) ** 2) / (1.0 + L)
     a = np.maximum(1.0 + stake[:, None] * (OUTCOMES - L), 1e-300)
     weights = place**POINT_POWER
-    return Mixture(L, divided(a, half_space_supremum(a, L)), np.log(weights / (weights.sum() * (1.0 + 1e-12))))
+    return Mixture(log_factors(a, half_space_supremum(a, L)), np.log(weights / (weights.sum() * (1.0 + 1e-12))))
 
 
 def distance_to_half_space(p: ArrayLike, L: float) -> FloatArray:

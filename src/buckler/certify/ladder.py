@@ -50,18 +50,17 @@ HIGHEST = 6.0
 """Largest radius of a fine ladder, in sigma: more takes a billion votes for the label and none for another class."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Null:
-    """For one kind of margin: the e-values against a margin of at most L, and the distance of an estimate from L."""
-
-    mixture: Callable[[float], Mixture]
-    distance: Callable[[ArrayLike, float], FloatArray]
-
-
-NULLS: dict[MarginKind, _Null] = {
-    "quantile": _Null(tangent_mixture, distance_to_null),
-    "probability": _Null(half_space_mixture, distance_to_half_space),
+MIXTURES: dict[MarginKind, Callable[[float], Mixture]] = {
+    "quantile": tangent_mixture,
+    "probability": half_space_mixture,
 }
+"""For each margin the e-values against one of at most L."""
+
+DISTANCES: dict[MarginKind, Callable[[ArrayLike, float], FloatArray]] = {
+    "quantile": distance_to_null,
+    "probability": distance_to_half_space,
+}
+"""For each margin the distance of an estimate from L."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,9 +103,8 @@ class Ladder:
         put(self, "alpha", check_alpha(self.alpha))
         put(self, "max_n", check_whole("max_n", self.max_n, 1))
         put(self, "final_n", check_whole("final_n", self.final_n, 0, self.max_n) or self.max_n)
-        put(self, "margin", check_choice("margin", self.margin or default_margin(self.noise), tuple(NULLS)))
+        put(self, "margin", check_choice("margin", self.margin or default_margin(self.noise), tuple(MIXTURES)))
         check_margin(self.noise, self.margin)
-        null = NULLS[self.margin]
         if self.precision is not None:
             check_precision(self.precision)
         level = budget.after_drawing(self.alpha, self.noise)
@@ -115,7 +113,7 @@ class Ladder:
         put(self, "final_alpha", budget.final_share(level, self.final_n))
         put(self, "needed", log_needed(budget.rest(level, self.final_alpha) if self.final_alpha else level))
         put(self, "margins", tuple(self.noise.margin(radius, self.margin) for radius in self.radii))
-        put(self, "mixtures", tuple(null.mixture(margin) for margin in self.margins))
+        put(self, "mixtures", tuple(MIXTURES[self.margin](margin) for margin in self.margins))
         put(self, "fastest", np.array([max(float(m.logs[:, 0].max()), SLOWEST) for m in self.mixtures]))
 
     def __len__(self) -> int:
@@ -151,7 +149,7 @@ class Ladder:
         """
         n = votes.sum(axis=1).astype(np.float64)
         p = votes / n[:, None]
-        distance = self._by_rung(rung, lambda k, at: NULLS[self.margin].distance(p[at], self.margins[k]))
+        distance = self._by_rung(rung, lambda k, at: DISTANCES[self.margin](p[at], self.margins[k]))
         fastest, value = self.fastest[rung], WORTH * self.max_n
         more = np.minimum(n[:, None] * HORIZONS, self.max_n - n[:, None])
         wanted = np.sqrt(2.0 * np.maximum(lacking, 0.0)[:, None] / more)
@@ -205,28 +203,23 @@ def check_precision(precision: float) -> float:
     return number
 
 
-def fine_radii(precision: float, sigma: float) -> tuple[float, ...]:
-    """Return the radii of a fine ladder: steps of a fourth of ``precision``, of the radius or of half of sigma.
+def radii_for(noise: Noise, precision: float, margin: MarginKind | None = None) -> tuple[float, ...]:
+    """Return the radii of a fine ladder: steps of a fourth of ``precision``, of the radius or of half the noise's unit.
 
-    It depends on nothing else, so that a larger budget does not change it.
+    They end where a probability margin of 1 does, or at ``HIGHEST``. They depend on nothing else, so that a larger
+    budget does not change them.
 
-    >>> radii = fine_radii(0.05, sigma=0.5)
+    >>> from buckler.noise import Gaussian
+    >>> radii = radii_for(Gaussian(0.5), 0.05)
     >>> len(radii), radii[0], round(radii[-1], 3)
     (280, 0.003125, 2.999)
     """
-    step = check_precision(precision) / RUNGS_IN_PRECISION
-    sigma = check_positive("sigma", sigma)
-    radii = [0.5 * step * sigma]
-    while (after := radii[-1] + step * max(radii[-1], 0.5 * sigma)) <= HIGHEST * sigma:
+    step, unit, margin = check_precision(precision) / RUNGS_IN_PRECISION, noise.unit, margin or default_margin(noise)
+    radii = [0.5 * step * unit]
+    while (after := radii[-1] + step * max(radii[-1], 0.5 * unit)) <= HIGHEST * unit:
         radii.append(after)
-    return tuple(radii)
-
-
-def radii_for(noise: Noise, precision: float, margin: MarginKind | None = None) -> tuple[float, ...]:
-    """Return the radii of a fine ladder under a noise, as far as a probability margin of 1 reaches."""
-    radii, margin = fine_radii(precision, noise.unit), margin or default_margin(noise)
     if margin == "quantile":
-        return radii
+        return tuple(radii)
     check_margin(noise, margin)
     most = noise.radius(1.0, margin)
     if most == 0.0:
