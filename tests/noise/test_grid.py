@@ -20,7 +20,7 @@ from scipy.special import ndtri
 import buckler
 from buckler.certify import budget
 from buckler.certify.ladder import Ladder
-from buckler.noise import Ablation, Gaussian, GridGaussian, Splitting, Uniform, grid, named, noise_from_spec, parse
+from buckler.noise import Ablation, Gaussian, GridGaussian, Splitting, Uniform, as_noise, grid, named, parse
 from buckler.noise.grid import values_of
 from buckler.runs.certify import certify_evidence
 from buckler.runs.decide import Target, decide
@@ -182,23 +182,23 @@ def test_bytes_and_their_floats_are_the_same_points() -> None:
 
 def test_a_law_is_written_in_one_way() -> None:
     assert named("grid", {"sigma": 0.25}) == LAW
-    assert noise_from_spec(0.25, "grid:clip=255") == GridGaussian(0.25, clip=255)
+    assert as_noise(0.25, "grid:clip=255") == GridGaussian(0.25, clip=255)
     assert parse("grid:step=1/16, clip=16") == ("grid", {"step": 0.0625, "clip": 16})
     for text, said in (("grid:step", "NAME:key=value"), ("grid:step=1/16,step=1/16", "NAME:key=value")):
         with pytest.raises(buckler.InvalidInput, match=said):
             parse(text)
     with pytest.raises(buckler.InvalidInput, match="takes the parameters sigma, step, clip; got 'lam'"):
-        noise_from_spec(0.25, "grid:lam=2")
+        as_noise(0.25, "grid:lam=2")
     with pytest.raises(buckler.InvalidInput, match="sigma must be given once"):
-        noise_from_spec(0.25, "grid:sigma=0.25")
+        as_noise(0.25, "grid:sigma=0.25")
     with pytest.raises(buckler.InvalidInput, match="needs the parameter sigma; got none"):
-        noise_from_spec(None, "grid")
+        as_noise(None, "grid")
     with pytest.raises(buckler.InvalidInput, match="step must be a fraction"):
         GridGaussian(0.25, step=0.1234567891234)
     with pytest.raises(buckler.InvalidInput, match="sigma must be at most"):
         GridGaussian(1e6)
     with pytest.raises(buckler.InvalidInput, match="noise_parameters"):
-        noise_from_spec(0.25, None, {"step": 1.0})
+        as_noise(0.25, None, {"step": 1.0})
 
 
 SPEC: dict[str, Any] = {"model": "m", "data": "d", "num_classes": 2, "n": 100}

@@ -19,7 +19,7 @@ from buckler.evaluate.audit import Audit, CountsBound, audit_discrete, outcomes
 from buckler.evaluate.noise_audit import audit_noise
 from buckler.evaluate.population import plan_population
 from buckler.evaluate.power import Power, compare_power, default_truths
-from buckler.noise import NOISES, BaseNoise, named, noise_from_spec, parse
+from buckler.noise import NOISES, BaseNoise, as_noise, named, parse
 from buckler.paper.estimators import METHODS
 from buckler.progress import bar
 from buckler.report.tables import TextTable
@@ -93,7 +93,7 @@ def plan_command(
     settings: dict[str, Any] = {"n": MAX_N, **given.settings(n=n)}
     if "sigma" not in settings and "noise" not in settings:
         settings["sigma"] = SIGMA
-    smoothing = noise_from_spec(settings.get("sigma"), settings.get("noise"), settings.get("noise_parameters"))
+    smoothing = as_noise(settings.get("sigma"), settings.get("noise"), settings.get("noise_parameters"))
     usual = RADIUS if "sigma" in smoothing.parameters else smoothing.unit
     asked = options.radii_from(radii) or (usual,)
     if "model" in settings:

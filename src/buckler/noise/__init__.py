@@ -15,7 +15,7 @@ out: the sentence of a certificate is made of them. ``draws`` says how ``samplin
 - ``BaseNoise``: base class for a noise of your own.
 - ``noise.sample(batch, generator)``: noisy copies for training, of torch tensors or NumPy arrays; every noise has it.
 - ``named(name, parameters)`` makes a noise from its name, ``parse(text)`` reads ``NAME:key=value``, ``text_of(noise)``
-  writes it, and ``as_noise(sigma, noise)`` takes what a caller gave.
+  writes it, and ``as_noise(sigma, noise, parameters)`` takes what a caller gave.
 
 May import: the root modules.
 """
@@ -100,41 +100,32 @@ def _number(text: str) -> Any:
     return int(number) if number.denominator == 1 and not set(text) & set(".eE/") else float(number)
 
 
-def noise_from_spec(sigma: float | None, noise: str | None, parameters: Mapping[str, Any] | None = None) -> BaseNoise:
-    """Return the noise that a specification names; sigma alone is Gaussian noise.
-
-    >>> noise_from_spec(0.25, "grid:step=1/16")
-    GridGaussian(sigma=0.25, step=0.0625, clip=None)
-    """
-    if noise is not None and not isinstance(noise, str):
-        raise InvalidInput(f"noise must be the name of a noise; got {show(noise)}")
-    if parameters is not None and (noise is None or not isinstance(parameters, Mapping)):
-        raise InvalidInput(
-            f"noise_parameters must be a table of numbers by name, beside the name of a noise; got {show(parameters)}"
-        )
-    name, said = parse(noise or Gaussian.name)
-    given: dict[str, Any] = {} if sigma is None else {"sigma": sigma}
-    for more in (said, parameters or {}):
-        twice = sorted(given.keys() & more.keys())
-        if twice:
-            raise InvalidInput(f"{twice[0]} must be given once, in sigma, noise or noise_parameters; got it twice")
-        given |= more
-    return named(name, given)
-
-
 def default_margin(noise: Noise) -> MarginKind:
     """Return the margin that is used unless the caller names one: the first of the noise."""
     return noise.margins[0]
 
 
-def as_noise(sigma: float | None, noise: Noise | str | None) -> BaseNoise:
-    """Return the noise that a caller gave: a record, its name as in commands, or the sigma of Gaussian noise.
+def as_noise(sigma: float | None, noise: Noise | str | None, parameters: Mapping[str, Any] | None = None) -> BaseNoise:
+    """Return the noise that was given: a record, its name as in commands, or the sigma of Gaussian noise.
+
+    Beside a name there may be sigma and more ``parameters``.
 
     >>> as_noise(None, "splitting:lam=2.5"), as_noise(0.25, "grid:step=1/16")
     (Splitting(lam=2.5), GridGaussian(sigma=0.25, step=0.0625, clip=None))
     """
+    if parameters is not None and not (isinstance(noise, str) and isinstance(parameters, Mapping)):
+        raise InvalidInput(
+            f"noise_parameters must be a table of numbers by name, beside the name of a noise; got {show(parameters)}"
+        )
     if isinstance(noise, str):
-        return noise_from_spec(sigma, noise)
+        name, said = parse(noise)
+        given: dict[str, Any] = {} if sigma is None else {"sigma": sigma}
+        for more in (said, parameters or {}):
+            twice = sorted(given.keys() & more.keys())
+            if twice:
+                raise InvalidInput(f"{twice[0]} must be given once, in sigma, noise or noise_parameters; got it twice")
+            given |= more
+        return named(name, given)
     if noise is not None and not isinstance(noise, BaseNoise):
         raise InvalidInput(f"noise must be a noise such as noise.Splitting(2.5), or its name; got {show(noise)}")
     if (sigma is None) == (noise is None):

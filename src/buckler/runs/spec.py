@@ -14,7 +14,7 @@ from typing import Any, Literal, cast, get_args
 import tomli_w
 
 from buckler.errors import InvalidInput, check_choice, check_positive, check_whole, show
-from buckler.noise import Gaussian, as_noise, noise_from_spec
+from buckler.noise import Gaussian, as_noise
 from buckler.sampling.classifiers import Classifier, Dtype
 from buckler.sampling.engine import Engine
 from buckler.sampling.streams import GeneratorKind
@@ -260,7 +260,7 @@ def from_dict(values: Mapping[str, Any]) -> RunSpec:
 
 def noise_in(settings: Mapping[str, Any]) -> Noise:
     """Return the noise that settings name."""
-    return noise_from_spec(settings.get("sigma"), settings.get("noise"), settings.get("noise_parameters"))
+    return as_noise(settings.get("sigma"), settings.get("noise"), settings.get("noise_parameters"))
 
 
 def with_draws(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -161,8 +161,8 @@ def _own_labels(labels: list[Any]) -> tuple[Label, ...] | None:
     )
 
 
-def to_indices(classifier: Classifier, labels: Any, inputs: int | None, name: str = "labels") -> IntArray:
-    """Return the columns of the user's labels: one for each of ``inputs``, or for one input (None) a scalar array.
+def to_indices(classifier: Classifier, labels: Any, inputs: int, name: str) -> IntArray:
+    """Return the columns of the user's labels, one for each of ``inputs``.
 
     A label that is none of the classifier's classes raises InvalidInput.
     """
@@ -170,15 +170,14 @@ def to_indices(classifier: Classifier, labels: Any, inputs: int | None, name: st
         if classifier.num_classes is None:
             raise InvalidInput("num_classes must be given: it cannot be inferred from this model")
         return check_label(labels, classifier.num_classes, inputs, name)
-    given, shape = np.asarray(labels), () if inputs is None else (inputs,)
-    if given.shape != shape:
-        wanted = "one class" if inputs is None else f"one class for each of the {inputs} inputs"
-        raise InvalidInput(f"{name} must be {wanted}; got shape {given.shape}")
+    given = np.asarray(labels)
+    if given.shape != (inputs,):
+        raise InvalidInput(f"{name} must be one class for each of the {inputs} inputs; got shape {given.shape}")
     place = {label: k for k, label in enumerate(classifier.classes)}
-    for label in given.ravel().tolist():
+    for label in given.tolist():
         if label not in place:
             raise InvalidInput(f"{name} must be among the model's classes {show(classifier.classes)}; got {label!r}")
-    return np.array([place[label] for label in given.ravel().tolist()], dtype=np.int64).reshape(shape)
+    return np.array([place[label] for label in given.tolist()], dtype=np.int64)
 
 
 def to_label(classifier: Classifier, index: int) -> Label:
