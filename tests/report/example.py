@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 import buckler
+from buckler.certificate import PairTest, Refutation
 from buckler.certificates import Certificates
 from buckler.evaluate.curves import certified_accuracy, radius_histogram, round_grid
-from buckler.report.html import RefutedPoint, RunPage, Series, report_page, tiles
+from buckler.report.html import Page, RunPage, Series, report_page, tiles
 from buckler.report.pages import described, promise
 from buckler.runs.results import TopVotes, top_votes
 from buckler.types import IntArray
@@ -59,6 +60,8 @@ def page(made: Example, *, labelled: bool = True, pictures: bool = True, title: 
         for name, group in made.groups.items()
     ]
     images = np.random.default_rng(1).random((len(made.ids), 3, 32, 32))
+    noise = made.groups[METHODS[0]].first.noise
+    beyond = Refutation("image 2", 0, 0.70005, 1, images[0], 1e-3, noise, (PairTest(0.70005, 1, 100, 90, 5, True),))
     run = RunPage(
         name=f"run {ATTACK}",
         sentence=described(list(made.groups.values()), f"The model {ATTACK}", "shapes"),
@@ -67,9 +70,10 @@ def page(made: Example, *, labelled: bool = True, pictures: bool = True, title: 
         facts={"Sampling": {"model": ATTACK, "sigma": "0.5"}},
         spec_toml=f'model = "{ATTACK}"',
         commands=[f"buckler report '{ATTACK}'"],
-        tiles=tiles(images, 0.0, 1.0) if pictures else None,
+        tiles=tiles(images, 0.0, 1.0) if pictures else (),
         votes=made.votes,
-        refuted={"image 2": RefutedPoint("0.7001", 1, ATTACK, tiles(images[:1], 0.0, 1.0)[0] if pictures else None)},
+        refutations=[beyond],
+        points=tiles(images[:1], 0.0, 1.0) if pictures else (),
     )
     said = promise(list(made.groups.values()), 1e-3)
-    return report_page([run], series, title=title, promise=said, class_names=CLASSES)
+    return report_page(Page([run], series, title, said, CLASSES))

@@ -1,6 +1,6 @@
 """The page about certified runs: one file that opens from disk and makes no request.
 
-``report_page`` renders it from its content: runs, curves and histograms as JSON, inputs as compressed JSON, small
+``report_page`` renders it from a ``Page``: runs, curves and histograms as JSON, inputs as compressed JSON, small
 pictures on one contact sheet, a tenth of the bytes of as many files. Radii and margins are rounded down here. Text from
 a run (ids, class names, paths, settings) passes through Jinja's escaping or ``script_json``, and the page's content
 policy allows only the two scripts that are hashed here.
@@ -9,19 +9,19 @@ policy allows only the two scripts that are hashed here.
 import json
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from hashlib import sha256
 from importlib.resources import files
 from io import BytesIO
 from math import ceil, floor, isfinite, log10, sqrt
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import compress
 
 import numpy as np
 
 from buckler import __version__
-from buckler.certificate import ANYTIME, ENUMERATED_METHOD, rounded_down, rounded_up
+from buckler.certificate import ANYTIME, ENUMERATED_METHOD, Refutation, rounded_down, rounded_up
 from buckler.certificates import Certificates
 from buckler.certify.methods import methods
 from buckler.errors import InvalidInput, MissingExtra
@@ -51,18 +51,8 @@ POINTS_IN_WORDS = 11
 LINE = 2 / 320
 """The width of a curve's line as a share of the chart's height: a band that is thinner is not seen."""
 
-MARGIN_DIGITS = 4
-
 SIDE = 48
 """Pixels of a tile; a multiple of 16, so that no block of the compressed sheet crosses two pictures."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sheet:
-    """A picture of tiles, row by row, as a data URI."""
-
-    uri: str
-    columns: int
 
 
 def tiles(inputs: Iterable[AnyArray], low: float, high: float, most: int | None = None) -> list[AnyArray]:
@@ -93,8 +83,8 @@ def tiles(inputs: Iterable[AnyArray], low: float, high: float, most: int | None 
     return made
 
 
-def contact_sheet(pictures: Sequence[AnyArray]) -> Sheet:
-    """Return the tiles on one sheet, as WebP."""
+def contact_sheet(pictures: Sequence[AnyArray]) -> dict[str, Any]:
+    """Return the tiles on one sheet, row by row: its WebP as a data ``uri``, and the number of its ``columns``."""
     columns = ceil(sqrt(len(pictures)))
     rows = ceil(len(pictures) / columns)
     sheet = np.full((rows * SIDE, columns * SIDE, 3), 255, dtype=np.uint8)
@@ -103,7 +93,7 @@ def contact_sheet(pictures: Sequence[AnyArray]) -> Sheet:
         sheet[top : top + SIDE, left : left + SIDE] = picture
     out = BytesIO()
     _pillow().fromarray(sheet).save(out, "WEBP", quality=QUALITY)
-    return Sheet("data:image/webp;base64," + b64encode(out.getvalue()).decode("ascii"), columns)
+    return {"uri": "data:image/webp;base64," + b64encode(out.getvalue()).decode("ascii"), "columns": columns}
 
 
 def _pillow() -> Any:
@@ -112,19 +102,6 @@ def _pillow() -> Any:
     except ImportError:
         raise MissingExtra("Pillow", "report") from None
     return Image
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RefutedPoint:
-    """A refutation in a row's details: its distance as text, the class that wins there, and its sentence.
-
-    ``tile`` is a small picture of the point, as ``tiles`` makes them.
-    """
-
-    radius: str
-    rival: int
-    sentence: str
-    tile: AnyArray | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,9 +123,10 @@ class Series:
 class RunPage:
     """Content of the page about one run: a sentence with its guarantee, its inputs, and facts under headings.
 
-    ``refuted`` has, by id, a point near an input at which the smoothed classifier does not predict its class. ``file``
-    holds all inputs where the table is cut; ``link`` leads to it from the page, if it is known where that will be.
-    ``population`` are limits of the certified accuracy of the population, where votes allow them.
+    ``tiles`` are pictures of the inputs, ``refutations`` points near some of them at which the smoothed classifier does
+    not predict their class, and ``points`` pictures of those. ``file`` holds all inputs where the table is cut;
+    ``link`` leads to it from the page, if it is known where that will be. ``population`` are limits of the certified
+    accuracy of the population, where votes allow them.
     """
 
     name: str
@@ -158,9 +136,10 @@ class RunPage:
     facts: Mapping[str, Mapping[str, str]]
     spec_toml: str | None
     commands: Sequence[str]
-    tiles: Sequence[AnyArray] | None = None
+    tiles: Sequence[AnyArray] = ()
     votes: TopVotes | None = None
-    refuted: Mapping[str, RefutedPoint] = field(default_factory=dict)
+    refutations: Sequence[Refutation] = ()
+    points: Sequence[AnyArray] = ()
     file: str = ""
     link: str | None = None
     population: PopulationAccuracy | None = None
@@ -168,19 +147,35 @@ class RunPage:
     @property
     def pictures(self) -> list[AnyArray]:
         """The pictures of its inputs, then those of the points that refute."""
-        return [*(self.tiles or ()), *(one.tile for one in self.refuted.values() if one.tile is not None)]
+        return [*self.tiles, *self.points]
 
 
-class Content(NamedTuple):
-    """Content of the page."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Page:
+    """Content of the page; curves share one grid of radii from 0, and every certificate says ``promise``.
+
+    ``card`` is the entry of the board that the page is about, which ``card.html`` shows.
+    """
 
     runs: Sequence[RunPage]
     series: Sequence[Series]
     title: str
     promise: str
-    class_names: Sequence[str] | None
+    class_names: Sequence[str] | None = None
     bracket: BracketCurve | None = None
     card: object = None
+
+    def __post_init__(self) -> None:
+        if not self.runs or not self.series:
+            raise InvalidInput("a report needs at least one run with certificates; got none")
+        radii = self.series[0].curve.radii
+        if radii.size < 2 or any(not np.array_equal(one.curve.radii, radii) for one in self.series):
+            raise InvalidInput("curves must share one grid of at least two radii")
+
+    @property
+    def value(self) -> str:
+        """What the curves show."""
+        return "certified accuracy" if all(run.labels is not None for run in self.runs) else "certified share"
 
 
 def kinds(series: Sequence[Series]) -> list[dict[str, Any]]:
@@ -195,49 +190,47 @@ def kinds(series: Sequence[Series]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def payload_of(content: Content, sheet: Sheet | None, value: str) -> dict[str, Any]:
+def payload_of(page: Page, sheet: dict[str, Any] | None) -> dict[str, Any]:
     """Return what the page's script reads first: everything but the inputs."""
-    series = content.series
+    series = page.series
     order = [kind["name"] for kind in kinds(series)]
     runs, seen = [], 0
-    for run in content.runs:
-        start, points = (None, None) if sheet is None else (seen, seen + len(run.tiles or ()))
+    for run in page.runs:
+        start, points = (None, None) if sheet is None else (seen, seen + len(run.tiles))
         runs.append({"name": run.name, "tiles": start if run.tiles else None, "points": points})
         seen += len(run.pictures)
-    radii, edges = series[0].curve.radii, series[0].histogram.edges
+    radii, edges, norm = series[0].curve.radii, series[0].histogram.edges, series[0].curve.norm
     axis = radius_axis([one.curve for one in series])
     decimals = max(0, *(-int(Decimal(repr(float(r))).normalize().as_tuple().exponent) for r in radii))
     made: dict[str, Any] = {
-        "classes": None if content.class_names is None else list(content.class_names),
-        "sheet": None if sheet is None else {"uri": sheet.uri, "columns": sheet.columns},
+        "classes": None if page.class_names is None else list(page.class_names),
+        "sheet": sheet,
         "radii": [f"{r:.{decimals}f}" for r in radii],
-        "norm": series[0].curve.norm,
         "runs": runs,
         "series": [_series(one, order.index(one.kind)) for one in series],
         "charts": {
-            "accuracy": accuracy_chart(looks([one.run for one in series]), value, axis, float(radii[-1])),
+            "accuracy": accuracy_chart(looks([one.run for one in series]), page.value, axis, float(radii[-1])),
             "histogram": histogram_chart(axis, float(edges[1] - edges[0])),
         },
         "bracket": None,
-        "population": [row for i, run in enumerate(content.runs) for row in _limits(run, series, i, float(radii[-1]))],
+        "population": [],
     }
-    if (curve := content.bracket) is not None:
-        norm = series[0].curve.norm
+    for place, run in enumerate(page.runs):
+        if run.population is not None:  # shown with the first curve of the run
+            first = next(i for i, one in enumerate(series) if one.run == place)
+            pairs = zip(run.population.radii.tolist(), run.population.low.tolist(), strict=True)
+            made["population"] += [
+                {"series": f"s{first}", "radius": r, "accuracy": float(rounded_down(low))}
+                for r, low in pairs
+                if r <= float(radii[-1])
+            ]
+    if (curve := page.bracket) is not None:
         axis = f"distance r ({norm})" if norm else "distance r"
         made["charts"]["bracket"] = bracket_chart("accuracy", axis, float(curve.radii[-1]))
         columns = {"radius": curve.radii, "certified": curve.certified, "refuted": curve.refuted, "known": curve.known}
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
         made["bracket"] = [dict(zip(columns, row, strict=True)) for row in rows]
     return made
-
-
-def _limits(run: RunPage, series: Sequence[Series], place: int, top: float) -> list[dict[str, Any]]:
-    """Return the points of a run's limits for the population, which are shown with its first curve."""
-    if run.population is None:
-        return []
-    first = next(i for i, one in enumerate(series) if one.run == place)
-    pairs = zip(run.population.radii.tolist(), run.population.low.tolist(), strict=True)
-    return [{"series": f"s{first}", "radius": r, "accuracy": float(rounded_down(low))} for r, low in pairs if r <= top]
 
 
 def _series(one: Series, kind: int) -> dict[str, Any]:
@@ -252,17 +245,16 @@ def _series(one: Series, kind: int) -> dict[str, Any]:
         "abstained": histogram.abstained,
         "edges": histogram.edges.tolist(),
         "bars": [histogram.right.tolist(), histogram.wrong.tolist(), histogram.unlabelled.tolist()],
-        "digits": digits_of(one),
         "margin_kind": one.certificates.first.margin_kind,
     }
 
 
-def rows_of(content: Content, rows: int) -> dict[str, Any]:
+def rows_of(page: Page, rows: int) -> dict[str, Any]:
     """Return the inputs of each run and the columns of each series, for the first rows.
 
     One kind of column comes after another: columns of two methods are much alike, and compress better side by side.
     """
-    made = [_columns(one, rows) for one in content.series]
+    made = [_columns(one, rows) for one in page.series]
     return {
         "runs": [
             {
@@ -271,7 +263,7 @@ def rows_of(content: Content, rows: int) -> dict[str, Any]:
                 "votes": _votes(run.votes, rows),
                 "refuted": _refuted(run, rows),
             }
-            for run in content.runs
+            for run in page.runs
         ],
         "series": {name: [one[name] for one in made] for name in made[0]},
     }
@@ -290,13 +282,16 @@ def digits_of(series: Series) -> int:
 
 
 def _columns(series: Series, rows: int) -> dict[str, Any]:
-    """Return the columns of the table: radii and margins in units of their last digit, and the sentences."""
+    """Return the columns of the table: classes, radii and margins, rounded down, draws, and the sentences."""
     certificates, digits = list(series.certificates[:rows]), digits_of(series)
     draws = [certificate.n for certificate in certificates]
     return {
         "predicted": [certificate.predicted for certificate in certificates],
-        "radius": [_units(certificate.radius, digits) for certificate in certificates],
-        "margin": [_units(certificate.margin, MARGIN_DIGITS) for certificate in certificates],
+        "radius": [rounded_down(certificate.radius, digits) for certificate in certificates],
+        "margin": [
+            rounded_down(certificate.margin, 4) if isfinite(certificate.margin) else "-inf"
+            for certificate in certificates
+        ],
         "n": draws[0] if len(set(draws)) == 1 else draws,
         "sentence": [str(certificate).removeprefix(f"{certificate.id}: ") for certificate in certificates],
     }
@@ -314,50 +309,33 @@ def _votes(votes: TopVotes | None, rows: int) -> dict[str, Any] | None:
     }
 
 
-def _units(value: float, digits: int) -> int | None:
-    """Return a number rounded down, in units of its last digit, which are shorter to write; None for -inf."""
-    return int(rounded_down(value, digits).replace(".", "")) if isfinite(value) else None
-
-
 def _refuted(run: RunPage, rows: int) -> dict[str, Any]:
-    shown, found, picture = set(run.ids[:rows]), {}, 0
-    for name, one in run.refuted.items():
-        if name in shown:
-            tile = None if one.tile is None else picture
-            found[name] = {"radius": one.radius, "rival": one.rival, "sentence": one.sentence, "tile": tile}
-        picture += one.tile is not None
-    return found
+    """Return what refutes inputs of the first rows, by id; pictures are numbered among the run's ``points``."""
+    shown = set(run.ids[:rows])
+    return {
+        one.id: {
+            "radius": rounded_up(one.radius, 4),
+            "rival": one.rival,
+            "sentence": str(one).removeprefix(f"{one.id}: "),
+            "tile": place if run.points else None,
+        }
+        for place, one in enumerate(run.refutations)
+        if one.id in shown and one.radius is not None
+    }
 
 
-def report_page(
-    runs: Sequence[RunPage],
-    series: Sequence[Series],
-    *,
-    title: str,
-    promise: str,
-    class_names: Sequence[str] | None = None,
-    bracket: BracketCurve | None = None,
-    card: object = None,
-) -> str:
-    """Return the page; ``promise`` is what every certificate on it says. Curves share one grid of radii from 0.
-
-    ``card`` is the entry of the board that the page is about, which ``card.html`` shows.
+def report_page(page: Page) -> str:
+    """Return the page as HTML.
 
     Curves and histograms are over all inputs; the table holds the first ``LARGEST_TABLE`` of each run. Where the page
     would be too large, pictures are left out first, then rows of the table; the page says so.
     """
-    if not runs or not series:
-        raise InvalidInput("a report needs at least one run with certificates; got none")
-    radii = series[0].curve.radii
-    if radii.size < 2 or any(not np.array_equal(one.curve.radii, radii) for one in series):
-        raise InvalidInput("curves must share one grid of at least two radii")
-    content = Content(runs, series, title, promise, class_names, bracket, card)
-    rows = min(LARGEST_TABLE, max(len(run.ids) for run in runs))
-    pictured = any(run.pictures for run in runs)
+    rows = min(LARGEST_TABLE, max(len(run.ids) for run in page.runs))
+    pictured = any(run.pictures for run in page.runs)
     for size, pictures in [(rows, True)] * pictured + [(rows // part, False) for part in CUTS]:
-        page = _render(content, size, pictures)
-        if len(page.encode()) < LARGEST_PAGE:
-            return page
+        text = _render(page, size, pictures)
+        if len(text.encode()) < LARGEST_PAGE:
+            return text
     raise InvalidInput(f"the report does not fit into {LARGEST_PAGE:,} bytes: give fewer runs or methods")
 
 
@@ -402,38 +380,36 @@ def render(name: str, script: str | None = None, **values: Any) -> str:
     return page.encode("utf-8", "replace").decode("utf-8")
 
 
-def _render(content: Content, rows: int, pictures: bool) -> str:
+def _render(page: Page, rows: int, pictures: bool) -> str:
     """Return the page with this many rows of each run, with or without pictures."""
-    runs, series = content.runs, content.series
+    runs, series = page.runs, page.series
     curve = series[0].curve
     sheet = contact_sheet([tile for run in runs for tile in run.pictures]) if pictures else None
     look = looks([one.run for one in series])
-    labelled = all(run.labels is not None for run in runs)
-    value = "certified accuracy" if labelled else "certified share"
     step = max(1, (len(curve.radii) - 1) // (POINTS_IN_WORDS - 1))
-    payload = payload_of(content, sheet, value)
+    payload = payload_of(page, sheet)
     return render(
         "page.html",
         "page.js",
-        title=content.title,
-        promise=content.promise,
-        card=content.card,
+        title=page.title,
+        promise=page.promise,
+        card=page.card,
         runs=runs,
         kinds=kinds(series),
         series=[_summary(one, shape, step) for one, shape in zip(series, look, strict=True)],
         depth=_depth(series),
         radii=payload["radii"],
         radii_in_words=payload["radii"][::step],
-        value=value,
-        labelled=labelled,
-        bracket=None if content.bracket is None else _bracket_words(content.bracket),
+        value=page.value,
+        labelled=all(run.labels is not None for run in runs),
+        bracket=None if page.bracket is None else _bracket_words(page.bracket),
         confidence=confidence(curve.delta),
         rows=rows,
         rows_left_out=rows < max(len(run.ids) for run in runs),
         pictures_left_out=not pictures and any(run.pictures for run in runs),
         pictures=sheet is not None,
         payload=script_json(payload),
-        packed=pack(rows_of(content, rows)),
+        packed=pack(rows_of(page, rows)),
     )
 
 

@@ -10,14 +10,15 @@ from urllib.parse import quote
 
 import numpy as np
 
-from buckler.certificate import ENUMERATED_METHOD, Claim, ball, rounded_up
+from buckler.certificate import ENUMERATED_METHOD, Claim, ball
 from buckler.certificates import Certificates
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import certified_accuracy, false_certificates, radius_histogram, round_grid
 from buckler.evaluate.population import USUAL_RADII, PopulationAccuracy, population_accuracy
 from buckler.evaluate.refutations import BracketCurve, bracket_curve
-from buckler.report.html import LARGEST_TABLE, RefutedPoint, RunPage, Series, confidence, report_page, tiles
+from buckler.report.html import LARGEST_TABLE, Page, RunPage, Series, confidence, report_page, tiles
 from buckler.runs.results import Result, short_names
+from buckler.types import AnyArray
 
 CELLS = 150
 """Steps of the radius in a curve, about: fine enough for a screen."""
@@ -55,7 +56,7 @@ def build_page(
     made = _series(shortened(names), results, delta)
     said = promise([one.certificates for one in made], delta)
     bracket = _bracket(results[0]) if len(results) == 1 else None
-    return report_page(pages, made, title=title, promise=said, class_names=class_names, bracket=bracket, card=card)
+    return report_page(Page(pages, made, title, said, class_names, bracket, card))
 
 
 def _population(result: Result, delta: float) -> PopulationAccuracy | None:
@@ -129,26 +130,28 @@ def _run_page(name: str, result: Result, delta: float, command: str | None, fold
         "Model, data and specification": dict(result.origins),
         "Versions and device": dict(result.environment),
     }
-    shown = result.pictures
-    pictures = None if shown is None else tiles(shown.inputs, shown.low, shown.high, LARGEST_TABLE)
-    commands = result.commands if command is None else (*result.commands, command)
+    found = [one for one in result.refutations if one.radius is not None and one.point is not None]
+    pictures: list[AnyArray] = []
+    points: list[AnyArray] = []
+    if (shown := result.pictures) is not None:
+        pictures = tiles(shown.inputs, shown.low, shown.high, LARGEST_TABLE)
+        points = tiles([one.point for one in found if one.point is not None], shown.low, shown.high)
     return RunPage(
-        name, sentence, ids, result.labels, facts, result.spec_toml, commands, pictures, result.votes, _refuted(result),
-        result.path.name, None if folder is None else "./" + quote(relpath(result.path, folder)),
-        _population(result, delta),
-    )  # fmt: skip
-
-
-def _refuted(result: Result) -> dict[str, RefutedPoint]:
-    """Return the refutations by id, with a picture of the point where inputs have pictures."""
-    made = {}
-    for one in result.refutations:
-        if one.radius is not None and one.rival is not None and one.point is not None:
-            shown = result.pictures
-            tile = None if shown is None else tiles([one.point], shown.low, shown.high)[0]
-            words = str(one).removeprefix(f"{one.id}: ")
-            made[one.id] = RefutedPoint(rounded_up(one.radius, 4), one.rival, words, tile)
-    return made
+        name=name,
+        sentence=sentence,
+        ids=ids,
+        labels=result.labels,
+        facts=facts,
+        spec_toml=result.spec_toml,
+        commands=result.commands if command is None else (*result.commands, command),
+        tiles=pictures,
+        votes=result.votes,
+        refutations=found,
+        points=points,
+        file=result.path.name,
+        link=None if folder is None else "./" + quote(relpath(result.path, folder)),
+        population=_population(result, delta),
+    )
 
 
 def _distinct(values: Iterable[str]) -> str:

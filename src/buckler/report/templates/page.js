@@ -94,15 +94,15 @@
     return run.ids.map((id, i) => {
       const label = run.labels ? run.labels[i] : null;
       const predicted = column("predicted")[i];
-      const margin = column("margin")[i];
+      const [radius, margin] = [column("radius")[i], column("margin")[i]];
       const outcome = predicted === null ? "abstained" : label === null ? "certified" : predicted === label ? "right" : "wrong";
       return {
-        place: i, id, label, predicted, outcome, radius: column("radius")[i] / 10 ** one.digits,
-        margin: margin === null ? null : margin / 1e4, n: at(column("n"), i), tile: tiles === null ? null : tiles + i,
+        place: i, id, label, predicted, outcome, radius: Number(radius), radiusText: radius,
+        margin: margin === "-inf" ? null : Number(margin), marginText: margin, n: at(column("n"), i),
+        tile: tiles === null ? null : tiles + i,
       };
     });
   };
-  const radiusText = (row) => row.radius.toFixed(payload.series[state.series].digits);
 
   // Numbers inside of ids count as numbers, so that image 10 comes after image 9.
   const collator = new Intl.Collator("en", { numeric: true });
@@ -132,7 +132,6 @@
   };
 
   const count = (number) => number.toLocaleString("en");
-  const marginText = (margin) => (margin === null ? "-inf" : margin.toFixed(4));
 
   const thumb = (tile, label) => {
     const picture = make("span", "thumb");
@@ -195,7 +194,7 @@
     const run = payload.series[state.series].run;
     const others = payload.series.map((one, i) => [one, i]).filter(([one, i]) => one.run === run && i !== state.series);
     if (!others.length) return [];
-    const words = others.map(([one, i]) => `${one.name} ${(inputs.series.radius[i][row.place] / 10 ** one.digits).toFixed(one.digits)}`);
+    const words = others.map(([one, i]) => `${one.name} ${inputs.series.radius[i][row.place]}`);
     return [make("h4", "", "Radius by the other methods"), make("p", "others", words.join(", "))];
   };
   const neighbours = (row) => {
@@ -206,7 +205,7 @@
     const line = make("p", "near", `Its radius is number ${count(order.length - rank)} of the ${count(order.length)} in this table, the largest being the first. `);
     [["Next below", order[rank - 1]], ["Next above", order[rank + 1]]].forEach(([words, other]) => {
       if (!other) return;
-      const button = make("button", "", `${words}: ${other.id}, ${radiusText(other)}`);
+      const button = make("button", "", `${words}: ${other.id}, ${other.radiusText}`);
       button.type = "button";
       button.addEventListener("click", () => reveal(other));
       line.append(button, " ");
@@ -272,7 +271,7 @@
       }
       line.append(
         id, make("td", "name", nameOf(row.label)), make("td", "name", nameOf(row.predicted)),
-        make("td", "number", radiusText(row)), outcome, make("td", "number", marginText(row.margin)),
+        make("td", "number", row.radiusText), outcome, make("td", "number", row.marginText),
         make("td", "number", count(row.n)),
       );
       return open ? [line, details(row)] : [line];
@@ -333,7 +332,7 @@
     const lines = [["run", "method", "id", "label", "predicted", "outcome", "radius", `${one.margin_kind}_margin`, "n"].join(",")];
     state.rows.forEach((row) => lines.push([
       cell(payload.runs[one.run].name), cell(one.name), cell(row.id), cell(nameOf(row.label)), cell(nameOf(row.predicted)),
-      row.outcome, radiusText(row), marginText(row.margin), row.n,
+      row.outcome, row.radiusText, row.marginText, row.n,
     ].join(",")));
     const link = make("a");
     link.href = URL.createObjectURL(new Blob([lines.join("\r\n") + "\r\n"], { type: "text/csv;charset=utf-8" }));
