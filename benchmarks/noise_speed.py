@@ -36,7 +36,7 @@ from buckler.noise import Ablation, DerandomizedSplitting, Gaussian, GridGaussia
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.device import device_copies
 from buckler.sampling.engine import Engine
-from buckler.sampling.streams import NOISE_BLOCK, Address, Batch, Request, words
+from buckler.sampling.streams import NOISE_BLOCK, Address, Batch, PhiloxNoise, Request
 from buckler.types import AnyArray, FloatArray, IntArray, Noise
 
 WARM_UP = 2
@@ -93,7 +93,7 @@ def steps(noise: GridGaussian, blocks: range, device: str) -> IntArray:
     """Return the noise of whole blocks around 0, in steps, made where the engine makes it on this device."""
     drawn = device_copies(noise, torch.device(device), "philox")
     if drawn is None:
-        reached = [noise.reached(words(FIRST.at(b), NOISE_BLOCK, VALUES)) for b in blocks]
+        reached = [noise.reached(PhiloxNoise().words(FIRST.at(b), NOISE_BLOCK, VALUES)) for b in blocks]
         return np.concatenate(reached).astype(np.int64) - noise.reach
     drawn.load(np.zeros((1, VALUES), dtype=np.float32))
     out = torch.empty((NOISE_BLOCK * len(blocks), VALUES), device=device)
@@ -123,7 +123,7 @@ def check_draws(noise: GridGaussian, options: argparse.Namespace) -> None:
     blocks = range(-(-options.equal // each))
     different = total = 0
     for some in (blocks[a : a + 8] for a in range(0, len(blocks), 8)):
-        host = np.concatenate([noise.reached(words(FIRST.at(b), NOISE_BLOCK, VALUES)) for b in some]) - noise.reach
+        host = steps(noise, some, "cpu")
         different += int((steps(noise, some, options.device) != host).sum())
         total += host.size
     on_host = device_copies(noise, torch.device(options.device), "philox") is None

@@ -31,7 +31,7 @@ from buckler.runs.store.tables import read_certificates, read_decisions, write_c
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays
 from buckler.sampling.engine import Engine, check_inputs
-from buckler.sampling.streams import Address, words
+from buckler.sampling.streams import Address, PhiloxNoise
 from buckler.types import FloatArray
 from tests.words import chosen_words
 
@@ -93,7 +93,7 @@ def test_pi_is_cut_after_eighty_digits() -> None:
 def test_the_guide_finds_what_the_thresholds_say() -> None:
     edges = [int(high) << 64 | int(low) for high, low in zip(*LAW.thresholds, strict=True)]
     near = [u for e in edges[::7] for u in (e - 2**64, e - 1, e, e + 1, e + 2**64) if 0 <= u < 2**128]
-    drawn = words(Address(0, "7", "estimation"), 1, 20_000)
+    drawn = PhiloxNoise().words(Address(0, "7", "estimation"), 1, 20_000)
     drawn_numbers = [int(a) << 64 | int(b) for a, b in zip(drawn.first[0], drawn.more(np.array([0]))[0], strict=True)]
     at_edges = chosen_words([[u >> 64 for u in near]], [[u & 2**64 - 1 for u in near]])
     for some, numbers in ((at_edges, near), (drawn, drawn_numbers)):
@@ -123,7 +123,7 @@ def normal_cdf_at(t: Fraction) -> arb:
 
 def test_noisy_copies_are_points_of_the_grid() -> None:
     x = LAW.values(np.array([[0, 17, 255], [128, 254, 1]]))
-    drawn = words(Address(3, "x", "estimation"), 50, LAW.words(x.shape))
+    drawn = PhiloxNoise().words(Address(3, "x", "estimation"), 50, LAW.words(x.shape))
     copies = LAW.noisy(x, drawn)
     assert copies.shape == (50, 2, 3)
     assert copies.dtype == np.float32
@@ -148,11 +148,11 @@ def test_copies_are_looked_up_as_far_as_noise_reaches() -> None:
 def test_words_of_a_row_do_not_depend_on_the_others() -> None:
     address = Address(5, "a", "selection", 2)
     whole = np.random.Philox(key=address.key()).random_raw(128 * 7).reshape(128, 7)
-    assert np.array_equal(words(address, 128, 7).first, whole)
-    further = words(address, 128, 7).more(np.arange(128))
+    assert np.array_equal(PhiloxNoise().words(address, 128, 7).first, whole)
+    further = PhiloxNoise().words(address, 128, 7).more(np.arange(128))
     assert not np.isin(further, whole).any()
     for low, rows in ((0, 1), (1, 3), (5, 2), (127, 1)):
-        some = words(address, rows, 7, low)
+        some = PhiloxNoise().words(address, rows, 7, low)
         assert np.array_equal(some.first, whole[low : low + rows])
         assert np.array_equal(some.more(np.arange(rows)), further[low : low + rows])
         assert np.array_equal(some[rows - 1 : rows].more(np.array([0])), further[low + rows - 1 : low + rows])

@@ -14,7 +14,7 @@ from buckler.noise.words import Words
 from buckler.sampling import device
 from buckler.sampling.cpu import NoisyCopies
 from buckler.sampling.device import TILE, DeviceWords, GridForm, RowWords
-from buckler.sampling.streams import Address, Batch, Request, words
+from buckler.sampling.streams import Address, Batch, PhiloxNoise, Request
 from tests.words import chosen_words
 
 if find_spec("triton"):
@@ -41,7 +41,7 @@ def same_words() -> None:
             for shift in (0, 64)
         )
         rows = RowWords(low, high, torch.tensor([2, 3, 4, 125, 126, 127]) * count, count)
-        host = [words(BLOCKS[0], 3, count, 2), words(BLOCKS[1], 3, count, 125)]
+        host = [PhiloxNoise().words(BLOCKS[0], 3, count, 2), PhiloxNoise().words(BLOCKS[1], 3, count, 125)]
         found = rows.words().numpy().view(np.uint64)
         assert (found == np.concatenate([one.first for one in host])).all(), count
         assert (rows.below(1000).numpy() == np.concatenate([one.below(1000) for one in host])).all(), count
@@ -76,7 +76,7 @@ def numbers_of(drawn: Words) -> list[int]:
 
 def thresholds_at_drawn_words() -> None:
     """Thresholds at numbers that are drawn, just below and just above them: the further bits decide."""
-    drawn, others = words(BLOCKS[0], 2, 108, 3), words(BLOCKS[1], 2, 108, 0)
+    drawn, others = PhiloxNoise().words(BLOCKS[0], 2, 108, 3), PhiloxNoise().words(BLOCKS[1], 2, 108, 0)
     some = [u + k for u in numbers_of(drawn[0:1])[:40] for k in (-1, 0, 1)]
     some += [(u >> 64) + k << 64 for u in numbers_of(drawn[1:2])[:40] for k in (-1, 1)]
     edges = sorted({*some, 2**127, 2**128 - 1})

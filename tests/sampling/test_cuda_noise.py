@@ -17,7 +17,7 @@ from buckler.errors import BucklerError
 from buckler.noise import Ablation, DerandomizedSplitting, GridGaussian, Splitting, Uniform
 from buckler.noise.grid import values_of
 from buckler.noise.words import Words
-from buckler.sampling.streams import Address, Batch, Request, words
+from buckler.sampling.streams import Address, Batch, PhiloxNoise, Request
 from tests.words import chosen_words
 
 torch = pytest.importorskip("torch")
@@ -158,7 +158,7 @@ def philox(key: int, counter: int, part: int = 0) -> list[int]:
 def test_words_are_philox_by_its_definition() -> None:
     address = Address(9, "z", "estimation", 1)
     expected = [word for counter in range(1, 6) for word in philox(address.key(), counter)]
-    drawn = words(address, 1, 20)
+    drawn = PhiloxNoise().words(address, 1, 20)
     assert drawn.first[0].tolist() == expected
     further = [word for counter in range(1, 6) for word in philox(address.key(), counter, 1)]
     assert drawn.more(np.array([0]))[0].tolist() == further

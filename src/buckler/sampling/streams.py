@@ -166,8 +166,13 @@ class PhiloxNoise:
         self._generator.standard_normal(out.shape, dtype=np.float32, out=out)
         self._open, self._position = address, low + out.shape[0]
 
-    def words(self, address: Address, rows: int, count: int, low: int) -> Words:
-        """Return rows ``[low, low + rows)`` of a block's words, ``count`` to a row."""
+    def words(self, address: Address, rows: int, count: int, low: int = 0) -> Words:
+        """Return rows ``[low, low + rows)`` of a block's words, ``count`` to a row.
+
+        >>> noise, a = PhiloxNoise(), Address(seed=0, input_id="7", stream="estimation")
+        >>> bool((noise.words(a, 5, 3, low=2).first == noise.words(a, 7, 3).first[2:]).all())
+        True
+        """
 
         def more(some: IntArray) -> WordArray:
             noise = PhiloxNoise()  # rare; another thread may call this
@@ -197,16 +202,6 @@ def gaussian(address: Address, rows: int, shape: tuple[int, ...], low: int = 0) 
     out = np.empty((rows, *shape), dtype=np.float32)
     PhiloxNoise().fill(out, address, low)
     return out
-
-
-def words(address: Address, rows: int, count: int, low: int = 0) -> Words:
-    """Return rows ``[low, low + rows)`` of a block's words, ``count`` to a row.
-
-    >>> a = Address(seed=0, input_id="7", stream="estimation")
-    >>> bool((words(a, 5, 3, low=2).first == words(a, 7, 3).first[2:]).all())
-    True
-    """
-    return PhiloxNoise().words(address, rows, count, low)
 
 
 MOST_INPUT_DRAWS = 2**30
