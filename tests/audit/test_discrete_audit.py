@@ -8,17 +8,7 @@ from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
 from buckler.certify.methods import Method, sound_methods
 from buckler.certify.votes import margin_from_limits, vote_margin_lower
 from buckler.errors import InvalidInput
-from buckler.evaluate.audit import (
-    CountsBound,
-    audit_collapsed,
-    audit_discrete,
-    limit_boundary,
-    multinomial_pmf,
-    orders,
-    outcomes,
-    pair_probability,
-    treats_rivals_alike,
-)
+from buckler.evaluate.audit import CountsBound, audit_discrete, orders, outcomes, treats_rivals_alike
 from buckler.types import FloatArray, IntArray, MarginKind
 
 
@@ -99,40 +89,6 @@ def test_orders_of_rivals() -> None:
     assert len(orders(7)) == 720
     assert {order[0] for order in orders(10)} == set(range(1, 10))
     assert treats_rivals_alike(outcomes(4, 5), np.sort(outcomes(4, 5)[:, 1:], axis=1)[:, 1].astype(float))
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 17, 60])
-@pytest.mark.parametrize("kind", ["probability", "quantile"])
-def test_boundaries_of_a_pair_are_those_of_every_outcome(kind: MarginKind, n: int) -> None:
-    def bound(top: IntArray, runner_up: IntArray, n: IntArray) -> FloatArray:
-        return vote_margin_lower(top, runner_up, n, alpha=0.05, margin=kind, method="bonferroni")
-
-    j = np.arange(n + 1)
-    for level in (-2.0, -0.6, -0.1, 0.05, 0.4, 0.8, 3.0):
-        c = limit_boundary(bound, level, n)
-        for x2 in j:
-            x1 = np.arange(n - x2 + 1)
-            inside = bound(x1, np.full_like(x1, x2), np.full_like(x1, n)) > level
-            np.testing.assert_array_equal(inside, x1 >= c[x2])
-        counts = outcomes(3, n)
-        p = np.array([[0.5, 0.2, 0.3]])
-        plain = float(multinomial_pmf(counts, p)[0] @ (counts[:, 0] >= c[counts[:, 1]]))
-        assert pair_probability(n, 0.5, 0.2, c) == pytest.approx(plain, abs=1e-12)
-
-
-@pytest.mark.parametrize(("method", "n"), [("exact", 300), ("bonferroni", 1000), ("top_class", 5000)])
-@pytest.mark.parametrize("kind", ["probability", "quantile"])
-def test_a_pair_of_any_number_of_classes(method: str, kind: MarginKind, n: int) -> None:
-    def bound(top: IntArray, runner_up: IntArray, n: IntArray) -> FloatArray:
-        return vote_margin_lower(top, runner_up, n, alpha=0.01, margin=kind, method=method)
-
-    def one_vote_more(top: IntArray, runner_up: IntArray, n: IntArray) -> FloatArray:
-        return bound(np.minimum(top + 1, n - runner_up), runner_up, n)
-
-    found = audit_collapsed(bound, margin=kind, n=n, alpha=0.01, points=12, jumps=10)
-    assert found.passed, str(found)
-    assert found.miss > 0.004
-    assert not audit_collapsed(one_vote_more, margin=kind, n=n, alpha=0.005, points=12, jumps=10).passed
 
 
 def test_outcomes_are_all_there() -> None:

@@ -69,10 +69,6 @@ class Method:
         if not callable(self.limit):
             raise InvalidInput(f"the limit of method {self.name!r} must be callable; got {show(self.limit)}")
 
-    def __call__(self, *evidence: Any) -> Any:
-        """Call ``limit`` on the evidence and return its lower limit of the margin."""
-        return self.limit(*evidence)
-
     @property
     def randomised(self) -> bool:
         """Whether ``limit`` uses the ``uniform`` of ``ScoreDraws`` (T15a), which follows from a seed and an id."""
@@ -95,21 +91,18 @@ def own_method(
     *,
     margins: tuple[MarginKind, ...] = get_args(MarginKind),
     sound: bool = False,
-    pairs: bool = False,
 ) -> Method:
     """Return a user's bound ``(counts, alpha) -> lows`` as a method, unsound unless declared sound.
 
     ``counts[k, m]`` are k outcomes, the certified class first; ``lows`` are k lower limits of its margin over the best
-    other class. With ``pairs`` the function is ``(top, runner_up, n, alpha) -> lows``. An exception or a wrong result
-    of the function becomes an InvalidInput that names the method.
+    other class. An exception or a wrong result of the function becomes an InvalidInput that names the method.
     """
 
     def limit(votes: Votes, alpha: float, _: MarginKind) -> FloatArray:
-        if votes.counts is None and not pairs:
+        if votes.counts is None:
             raise InvalidInput(f"method {name} needs the counts of all classes; got those of two classes alone")
-        given = votes[:3] if pairs or votes.counts is None else (votes.counts,)
         try:
-            lows = np.asarray(function(*(each.copy() for each in given), alpha), dtype=np.float64)
+            lows = np.asarray(function(votes.counts.copy(), alpha), dtype=np.float64)
         except Exception as problem:
             text = show(" ".join(str(problem).split()), 160)
             raise InvalidInput(f"method {name} failed: {type(problem).__name__}: {text}") from problem
