@@ -10,7 +10,7 @@ from buckler.bounds.binomial import clopper_pearson_lower
 from buckler.bounds.evalues import Mixture, log_factors, null_supremum, tangent_mixture
 from buckler.certify.votes import vote_margin_lower
 from buckler.types import BoolArray, FloatArray, IntArray
-from tests.stopping import audit_stopping, boundary_truths, ever_certified, simulate_crossings
+from tests.simulation import audit_stopping, boundary_truths, ever_certified, simulate_crossings
 
 MARGINS = [0.05, 0.3, 1.0, 2.0, 3.5]
 

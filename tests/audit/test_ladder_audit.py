@@ -15,7 +15,7 @@ from buckler.certify.sequential import FIRST_BATCH_DRAWS, SMALLEST_BATCH_DRAWS, 
 from buckler.evaluate.audit import outcomes
 from buckler.noise import Gaussian
 from buckler.types import FloatArray, IntArray, MarginKind
-from tests.stopping import audit_stopping, boundary_truths, ever_all_certified
+from tests.simulation import audit_stopping, boundary_truths, ever_all_certified
 
 MIXTURES = {"quantile": tangent_mixture, "probability": half_space_mixture}
 

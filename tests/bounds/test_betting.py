@@ -268,7 +268,7 @@ def test_draws_seen_beforehand_help_and_may_be_anything() -> None:
 
 
 def test_limits_come_near_those_of_the_central_limit_theorem() -> None:
-    # The distance from the truth relative to the central limit theorem's; see benchmarks/continuous_width.py.
+    # The distance from the truth relative to the central limit theorem's.
     x = np.random.default_rng(5).beta(2.0, 1.0, (400, 60))
     normal = np.median(2.0 / 3.0 - x.mean(axis=0) + 3.09 * x.std(axis=0) / 20.0)
     assert 0.95 < np.median(2.0 / 3.0 - star_lower(x, 1e-3)) / normal < 1.12

@@ -13,7 +13,7 @@ from buckler.certify.sequential import AnytimeTest
 from buckler.errors import InvalidInput
 from buckler.noise import Ablation, Gaussian, Splitting, Uniform
 from buckler.types import MarginKind
-from tests.stopping import ever_certified
+from tests.simulation import ever_certified
 
 SIGMA = 0.5
 

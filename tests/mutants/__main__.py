@@ -19,8 +19,7 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
-from tests.mutants.excuses import Excuse, read_excuses
-from tests.mutants.making import Mutant, all_mutants
+from tests.mutants.making import Excuse, Mutant, all_mutants, read_excuses
 from tests.mutants.trying import LONG, MOST_STEPS, SHORT, copy_tree, failing, steps, try_mutant
 
 ROOT = Path(__file__).parents[2]

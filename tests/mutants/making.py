@@ -1,7 +1,8 @@
-"""From a source file to its one-token mutants."""
+"""From a source file to its one-token mutants, and the excuses of ``excuses.toml`` for those that may live."""
 
 import ast
 import hashlib
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -213,3 +214,32 @@ def _operator(
 def _characters(lines: list[str], line: int, offset: int) -> int:
     """Return a column in characters; the syntax tree counts bytes."""
     return len(lines[line - 1].encode()[:offset].decode())
+
+
+KINDS = ("equivalent", "heuristic")
+LIST = Path(__file__).with_name("excuses.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Excuse:
+    """Why some mutants of one function may live.
+
+    ``function`` is a function, a method with its class, or a constant at the top of a module, and ``changes`` are those
+    in it. *equivalent*: no input tells the mutant from the original, or the mutant is sound and as tight. *heuristic*:
+    it changes speed or power, never validity. A change is given with its expression, and no file, so that functions and
+    lines may move. ``python -m tests.mutants`` names excuses that fit no mutant.
+    """
+
+    function: str
+    changes: list[str]
+    kind: str
+    reason: str
+
+    def covers(self, mutant: Mutant) -> bool:
+        """Return whether this excuse is of that mutant."""
+        return self.function == mutant.function and mutant.change in self.changes
+
+
+def read_excuses(path: Path = LIST) -> list[Excuse]:
+    """Return the excuses of the list."""
+    return [Excuse(**entry) for entry in tomllib.loads(path.read_text(encoding="utf-8")).get("excuse", [])]

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.__main__ import main, report
-from tests.mutants.excuses import KINDS, Excuse, read_excuses
-from tests.mutants.making import MUTATED, Mutant, all_mutants, mutants_of
+from tests.mutants.making import KINDS, MUTATED, Excuse, Mutant, all_mutants, mutants_of, read_excuses
 from tests.mutants.trying import AUDITS, run_tests, steps
 
 ROOT = Path(__file__).parents[2]

@@ -88,7 +88,7 @@ def test_the_site(here: tuple[Path, float], capsys: pytest.CaptureFixture[str]) 
     write_card(folder / "board" / "words", source="javascript:window.broken=1", claims=[[RADIUS, 0.5]])
     write_card(folder / "board" / "broken", evidence="../nowhere")
     assert run([*COMMAND, "-o", "site"]) == 0
-    assert sorted(path.name for path in (folder / "site").iterdir()) == ["hostile.html", "index.html", "words.html"]
+    assert sorted(path.name for path in (folder / "site").iterdir()) == ["hostile.html", "index.html"]
     assert "broken: evidence must be a folder" in capsys.readouterr().err
     pages = {path.stem: Parsed(path.read_text(encoding="utf-8")) for path in (folder / "site").iterdir()}
     for page in pages.values():
@@ -99,8 +99,8 @@ def test_the_site(here: tuple[Path, float], capsys: pytest.CaptureFixture[str]) 
             assert not any(name.startswith("on") for name in attributes)
             assert str(attributes.get("href", "#")).startswith(("#", "./", "https://example.org/a"))
     assert pages["index"].text.count(ATTACK) == 4
+    assert "javascript:window.broken=1" in pages["index"].text
     assert "broken: evidence must be" in pages["index"].text
-    assert "javascript:window.broken=1" in pages["words"].text
     (chart,) = pages["index"].payload
     at = [point for point in chart["curves"] if point["radius"] == RADIUS]
     assert [point["accuracy"] for point in at] == [pytest.approx(true, abs=1e-3)]

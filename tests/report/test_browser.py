@@ -16,8 +16,8 @@ from buckler.cli.app import run
 from buckler.runs.sample import sample
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays
-from tests.report.example import ATTACK, FORMULA, INPUTS, METHODS, example, page
 from tests.report.test_board import write_card
+from tests.report.test_html import ATTACK, FORMULA, INPUTS, METHODS, example, page
 from tests.runs.victim import linear, spec
 
 pytestmark = pytest.mark.browser
@@ -394,7 +394,8 @@ def test_the_board_filters_and_draws(browser: "Browser", tmp_path: Path) -> None
         page.wait_for_timeout(200)
         long = "(lines) => lines.filter((line) => line.getAttribute('d').length > 9).length"
         drawn = page.locator(curves).evaluate_all(long)
-        return page.locator(".entries tbody tr:visible a[href^='./']").all_inner_texts(), drawn
+        names = page.locator(".entries tbody tr:visible th").all_inner_texts()
+        return [name.split()[0] for name in names], drawn
 
     assert shown() == (["false", "held", "words"], 2)
     page.select_option("#data", "b")

@@ -1,10 +1,14 @@
-"""The page as text: what reaches it is escaped, its policy is tight, its size bounded, its radii rounded down."""
+"""The page as text: what reaches it is escaped, its policy is tight, its size bounded, its radii rounded down.
+
+``page(example())`` is a small report with every feature on it, and hostile text wherever text can come from outside.
+"""
 
 import base64
 import hashlib
 import json
 import zlib
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from html.parser import HTMLParser
 from io import BytesIO
@@ -17,15 +21,17 @@ from PIL import Image
 
 import buckler
 from buckler.certificate import ANYTIME, ENUMERATED_METHOD, VOTE_METHOD_NAMES, PairTest, Refutation
+from buckler.certificates import Certificates
 from buckler.cli.app import run
+from buckler.evaluate.curves import certified_accuracy, radius_histogram, round_grid
 from buckler.report import html
-from buckler.report.html import SIDE, confidence, contact_sheet, explained, tiles
+from buckler.report.html import SIDE, Page, RunPage, Series, confidence, contact_sheet, explained, report_page, tiles
 from buckler.report.pages import build_page, described, kinds_of, promise
 from buckler.runs.logs import import_log
-from buckler.runs.results import read_result, with_data
+from buckler.runs.results import TopVotes, read_result, top_votes, with_data
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.tables import read_certificates, read_origin, write_certificates
-from tests.report.example import ATTACK, CLASSES, INPUTS, example, page
+from buckler.types import IntArray
 
 
 class Parsed(HTMLParser):
@@ -366,3 +372,68 @@ def test_votes_recovered_from_a_log_give_no_limit_for_the_population(tmp_path: P
     (tmp_path / "log.tsv").write_text("\n".join(lines))
     import_log(tmp_path / "log.tsv", alpha=0.001, n=1000, sigma=0.5, out=tmp_path / "imported")
     assert read_result(tmp_path / "imported", ("top_class",)).true_votes is None
+
+
+ATTACK = "<script>window.broken=1</script><img src=x onerror=window.broken=1>'\"&\u2028</title></style>"
+FORMULA = '=HYPERLINK("http://example.invalid","x")'
+METHODS = ("exact", "bonferroni")
+INPUTS = 120
+CLASSES = ("cat", ATTACK, "dog")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Example:
+    ids: tuple[str, ...]
+    labels: IntArray
+    groups: dict[str, Certificates]
+    votes: TopVotes
+
+
+def example(inputs: int = INPUTS, seed: int = 0, methods: Sequence[str] = METHODS) -> Example:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 3, inputs)
+    chances = rng.dirichlet([0.4, 0.2, 0.2], inputs)
+    chances.sort(axis=1)
+    votes = np.stack([rng.multinomial(200, row) for row in chances[:, ::-1]])
+    shift = np.where(rng.random(inputs) < 0.9, labels, (labels + 1) % 3)
+    votes = np.stack([np.roll(row, k) for row, k in zip(votes, shift, strict=True)])
+    ids = (ATTACK, FORMULA, *(f"image {i}" for i in range(2, inputs)))
+    groups: dict[str, Certificates] = {}
+    for method in methods:
+        made = buckler.certify_votes(votes, sigma=0.5, selection=votes // 2 + 1, method=method, ids=ids)
+        groups[method] = made
+    return Example(ids, labels, groups, top_votes([votes]))
+
+
+def page(made: Example, *, labelled: bool = True, pictures: bool = True, title: str = "Example") -> str:
+    radii, edges = round_grid(1.3, 100), round_grid(1.3, 20)
+    truth = made.labels if labelled else None
+    series = [
+        Series(
+            name,
+            name,
+            0,
+            group,
+            certified_accuracy(group, truth, radii, name=name),
+            radius_histogram(group, truth, edges),
+        )
+        for name, group in made.groups.items()
+    ]
+    images = np.random.default_rng(1).random((len(made.ids), 3, 32, 32))
+    noise = made.groups[METHODS[0]].first.noise
+    beyond = Refutation("image 2", 0, 0.70005, 1, images[0], 1e-3, noise, (PairTest(0.70005, 1, 100, 90, 5, True),))
+    run = RunPage(
+        name=f"run {ATTACK}",
+        sentence=described(list(made.groups.values()), f"The model {ATTACK}", "shapes"),
+        ids=made.ids,
+        labels=truth,
+        facts={"Sampling": {"model": ATTACK, "sigma": "0.5"}},
+        spec_toml=f'model = "{ATTACK}"',
+        commands=[f"buckler report '{ATTACK}'"],
+        tiles=tiles(images, 0.0, 1.0) if pictures else (),
+        votes=made.votes,
+        refutations=[beyond],
+        points=tiles(images[:1], 0.0, 1.0) if pictures else (),
+    )
+    said = promise(list(made.groups.values()), 1e-3)
+    return report_page(Page([run], series, title, said, CLASSES))

@@ -213,21 +213,18 @@ def check_board(folder: Path, *, alpha: float = 1e-3, method: str = "exact") -> 
 def write_board(
     entries: Sequence[Entry], out: Path, *, alpha: float, method: str, problems: Sequence[str] = ()
 ) -> list[Path]:
-    """Write the site, ``index.html`` with the curves and a page for each entry; return the paths of its files."""
-    pages = {f"{entry.name}.html": _entry_page(entry, alpha) for entry in entries}
+    """Write the site, ``index.html`` and a page for each entry with evidence; return the paths of its files."""
+    pages = {}
+    for entry in entries:
+        if entry.result is not None:
+            # The path on the machine that built the site says nothing to a reader.
+            shown = replace(entry.result, path=Path(entry.name), commands=())
+            pages[f"{entry.name}.html"] = build_page([shown], title=entry.name, delta=alpha, card=entry)
     pages["index.html"] = _index(entries, alpha, method, problems)
     for name, page in pages.items():
         with atomic_write(out / name) as temporary:
             temporary.write_text(page, encoding="utf-8", newline="\n")
     return [out / name for name in pages]
-
-
-def _entry_page(entry: Entry, alpha: float) -> str:
-    if entry.result is None:
-        return render("entry.html", title=entry.name, card=entry)
-    # The path on the machine that built the site says nothing to a reader.
-    shown = replace(entry.result, path=Path(entry.name), commands=())
-    return build_page([shown], title=entry.name, delta=alpha, card=entry)
 
 
 def _index(entries: Sequence[Entry], alpha: float, method: str, problems: Sequence[str]) -> str:

@@ -154,7 +154,7 @@ class RunPage:
 class Page:
     """Content of the page; curves share one grid of radii from 0, and every certificate says ``promise``.
 
-    ``card`` is the entry of the board that the page is about, which ``card.html`` shows.
+    ``card`` is the entry of the board that the page is about.
     """
 
     runs: Sequence[RunPage]
