@@ -69,6 +69,10 @@ class Method:
         if not callable(self.limit):
             raise InvalidInput(f"the limit of method {self.name!r} must be callable; got {show(self.limit)}")
 
+    def __call__(self, *evidence: Any) -> Any:
+        """Call ``limit`` on the evidence and return its lower limit of the margin."""
+        return self.limit(*evidence)
+
     @property
     def randomised(self) -> bool:
         """Whether ``limit`` uses the ``uniform`` of ``ScoreDraws`` (T15a), which follows from a seed and an id."""
