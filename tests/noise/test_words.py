@@ -76,7 +76,7 @@ torch = pytest.importorskip("torch")
 
 X = (np.random.default_rng(0).integers(0, 256, size=(3, 4, 4)) / 255).astype(np.float32)
 NOISES = [
-    Gaussian(0.25), Gaussian(scale=[[[0.5]], [[0.25]], [[1.0]]]), GridGaussian(0.25), GridGaussian(0.5, clip=255),
+    Gaussian(0.25), Gaussian(scale=[[[0.5]], [[0.25]], [[1.0]]]), GridGaussian(0.25),
     Uniform(0.5), Splitting(1.0), DerandomizedSplitting(1.0), Ablation(5, 16, channels=3),
 ]  # fmt: skip
 ROWS = 2000

@@ -55,7 +55,7 @@ def same_copies() -> None:
     levels = np.random.default_rng(0).integers(0, 17, size=(2, 3, 6, 6))
     sixteenths, x = ((levels / base).astype(np.float32) for base in (16.0, 255.0))
     for law in (
-        noise.GridGaussian(0.25), noise.GridGaussian(0.25, clip=255), noise.GridGaussian(0.03, 1 / 16),
+        noise.GridGaussian(0.25), noise.GridGaussian(0.03, 1 / 16),
         noise.Uniform(0.5), noise.Splitting(0.5), noise.DerandomizedSplitting(0.5), noise.Ablation(5, 36, channels=3),
         noise.Ablation(5, 108),
     ):  # fmt: skip

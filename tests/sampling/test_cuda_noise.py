@@ -120,15 +120,14 @@ from triton.compiler import ASTSource
 from buckler.sampling.kernels import grid_copies, philox_below, philox_words, smallest_words
 rows = {"low_keys": "*i64", "high_keys": "*i64", "first": "*i64"}
 grid = rows | {"inputs": "*i64", "at": "*i32", "guide": "*i32", "edges": "*i64", "low_edges": "*i64", "table": "*fp32",
-               "out": "*fp32", "count": "i32", "clip": "i32", "BITS": "constexpr", "CLIPPED": "constexpr",
-               "TILE": "constexpr"}
+               "out": "*fp32", "count": "i32", "BITS": "constexpr", "TILE": "constexpr"}
 words = rows | {"out": "*i64", "count": "i32", "TILE": "constexpr"}
 below = rows | {"out": "*i32", "count": "i32", "below": "i32", "TILE": "constexpr"}
 one = below | {"below": "constexpr"}  # Triton makes a constant of a 1
 smallest = rows | {"words": "*i64", "last": "*i64", "out": "*i8", "count": "i32", "keep": "i32", "TILES": "i32",
                    "TILE": "constexpr"}
 for kernel, signature, chosen in (
-    (grid_copies, grid, {"BITS": 15, "CLIPPED": True, "TILE": 256}), (philox_words, words, {"TILE": 256}),
+    (grid_copies, grid, {"BITS": 15, "TILE": 256}), (philox_words, words, {"TILE": 256}),
     (philox_below, below, {"TILE": 256}), (philox_below, one, {"below": 1, "TILE": 256}),
     (smallest_words, smallest, {"TILE": 256}),
 ):

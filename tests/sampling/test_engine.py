@@ -278,7 +278,7 @@ def test_copies_do_not_depend_on_how_many_are_made_at_a_time(monkeypatch: pytest
     part = Batch.of(Request(0, 376, 384), Request(1, 3, 20))
     addresses = [Address(0, name, "estimation") for name in "ab"]
     for noise in (
-        GridGaussian(0.5), GridGaussian(0.25, clip=255), Uniform(0.1), Splitting(0.1), Splitting(2.5),
+        GridGaussian(0.5), Uniform(0.1), Splitting(0.1), Splitting(2.5),
         DerandomizedSplitting(0.1), Ablation(2, 4),
     ):  # fmt: skip
         made = []

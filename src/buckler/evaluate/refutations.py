@@ -242,8 +242,7 @@ class RefutationSettings:
         """Return the points themselves, or the nearest ones of the noise's grid."""
         if not isinstance(self.noise, GridGaussian):
             return points
-        steps = np.rint(points.astype(np.float64) / self.noise.step)
-        return self.noise.values(steps if self.noise.clip is None else np.clip(steps, 0, self.noise.clip))
+        return self.noise.values(np.rint(points.astype(np.float64) / self.noise.step))
 
     def distances(self, points: Points, x: Points) -> FloatArray:
         """Return the l2 distances of points and inputs, rounded up; on a grid, of what the floats stand for."""

@@ -67,8 +67,8 @@ def named(name: str, parameters: Mapping[str, Any]) -> BaseNoise:
 def parse(text: str) -> tuple[str, dict[str, Any]]:
     """Return the name and the parameters in ``NAME`` or ``NAME:key=value,key=value``; a number may be a fraction.
 
-    >>> parse("grid:step=1/65535,clip=65535")
-    ('grid', {'step': 1.5259021896696422e-05, 'clip': 65535})
+    >>> parse("ablation:keep=75,pixels=1024,mark=-1/2")
+    ('ablation', {'keep': 75, 'pixels': 1024, 'mark': -0.5})
     """
     name, _, rest = text.partition(":")
     found: dict[str, Any] = {}
@@ -111,7 +111,7 @@ def as_noise(sigma: float | None, noise: Noise | str | None, parameters: Mapping
     Beside a name there may be sigma and more ``parameters``.
 
     >>> as_noise(None, "splitting:lam=2.5"), as_noise(0.25, "grid:step=1/16")
-    (Splitting(lam=2.5), GridGaussian(sigma=0.25, step=0.0625, clip=None))
+    (Splitting(lam=2.5), GridGaussian(sigma=0.25, step=0.0625))
     """
     if parameters is not None and not (isinstance(noise, str) and isinstance(parameters, Mapping)):
         raise InvalidInput(

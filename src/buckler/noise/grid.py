@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import factorial, floor, isqrt
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from buckler.errors import InvalidInput, check_positive, check_whole, show
+from buckler.errors import InvalidInput, check_positive, show
 from buckler.noise.gaussian import Gaussian
 from buckler.noise.words import BaseNoise, Words
 from buckler.types import AnyArray, Float32Array, IntArray, MarginKind, WordArray
@@ -188,36 +188,28 @@ class GridNoise(BaseNoise):
         """Raise InvalidInput for an input off the grid or out of range."""
         self.indices(x)
 
+    @property
+    def reach(self) -> int:
+        """The largest noise in steps: a number that is drawn moves a value by ``number - reach`` steps."""
+        raise NotImplementedError
+
     def table(self, x: AnyArray) -> tuple[Float32Array, IntArray]:
-        """Return a table of float32, and for each value of ``x`` the place at which its copy with the number 0 is.
+        """Return a table of float32, and for each value of ``x`` the place of its copy with the number 0.
 
         The copy with another number is so many places further on.
         """
-        raise NotImplementedError
-
-    def moved(self, x: AnyArray, reach: int) -> tuple[Float32Array, IntArray]:
-        """Return the table for numbers that move a value by ``number - reach`` steps."""
         at = self.indices(x)
-        low, high = int(at.min()) - reach, int(at.max()) + reach
-        return _values_from(low, high, self.grid), at - reach - low
+        low, high = int(at.min()) - self.reach, int(at.max()) + self.reach
+        return _values_from(low, high, self.grid), at - self.reach - low
 
-    def copies(
-        self,
-        x: AnyArray,
-        drawn: Words | IntArray,
-        numbers: Callable[[Any], AnyArray],
-        mode: Literal["raise", "clip"] = "raise",
-    ) -> Float32Array:
-        """Return a copy of ``x`` for each row of ``drawn``, of which ``numbers`` makes a number for each value.
-
-        A place beyond the ends of the table is an error (``raise``), or is that end (``clip``).
-        """
+    def copies(self, x: AnyArray, drawn: Words | IntArray, numbers: Callable[[Any], AnyArray]) -> Float32Array:
+        """Return a copy of ``x`` for each row of ``drawn``, of which ``numbers`` makes a number for each value."""
         table, at = self.table(x)
         out = np.empty((len(drawn), *x.shape), dtype=np.float32)
         rows = 1 + VALUES_AT_A_TIME // (1 + x.size)
         for first in range(0, len(drawn), rows):
             places = numbers(drawn[first : first + rows]) + at.ravel()
-            out[first : first + rows] = table.take(places, mode=mode).reshape(len(places), *x.shape)
+            out[first : first + rows] = table.take(places).reshape(len(places), *x.shape)
         return out
 
 
@@ -226,7 +218,7 @@ class GridGaussian(GridNoise):
     """Gaussian noise of standard deviation ``sigma`` rounded to multiples of ``step``, for inputs on that grid.
 
     **Guarantee.** Radii hold at every point of the grid in the ball, for the classifier as computed, if it is one
-    function of its input. ``clip`` clips noisy copies to [0, clip] steps; clipping counts as a part of the classifier.
+    function of its input.
 
     >>> GridGaussian(0.25).describe()
     'Gaussian noise with sigma 0.25 rounded to steps of 1/255'
@@ -234,7 +226,6 @@ class GridGaussian(GridNoise):
 
     sigma: float
     step: float = 1.0 / 255.0
-    clip: int | None = None
 
     name: ClassVar[str] = "grid"
     norm: ClassVar[str] = "l2"
@@ -252,8 +243,6 @@ class GridGaussian(GridNoise):
             raise InvalidInput(
                 f"sigma must be at most {MOST_SIGMA_STEPS} steps; got {self.sigma:g} and step {self.step:g}"
             )
-        if self.clip is not None:
-            object.__setattr__(self, "clip", check_whole("clip", self.clip, 1, FARTHEST))
 
     @property
     def grid(self) -> Fraction:
@@ -265,15 +254,9 @@ class GridGaussian(GridNoise):
         """Sigma: tables and ladders of radii are scaled by it."""
         return self.sigma
 
-    @property
-    def most(self) -> int | None:
-        """The end of the range to which copies are clipped, in steps."""
-        return self.clip
-
     def describe(self) -> str:
         """Return the noise in words."""
-        clipped = "" if self.clip is None else f" and clipped to 0 to {self.clip} steps"
-        return f"Gaussian noise with sigma {self.sigma:g} rounded to steps of {self.grid}{clipped}"
+        return f"Gaussian noise with sigma {self.sigma:g} rounded to steps of {self.grid}"
 
     def radius(self, margin: float, kind: MarginKind = "quantile") -> float:
         """Return the radius of ``Gaussian(sigma)``: its theorem holds for rounding and classifier as one function."""
@@ -301,15 +284,9 @@ class GridGaussian(GridNoise):
         found.ravel()[where] = words.reached(*self.thresholds, where)
         return found
 
-    def table(self, x: AnyArray) -> tuple[Float32Array, IntArray]:
-        """Return a table of float32, and the places in it of copies that reach no threshold."""
-        if self.clip is None:
-            return self.moved(x, self.reach)
-        return _values_from(0, self.clip, self.grid), self.indices(x) - self.reach
-
     def noisy(self, x: Float32Array, words: Words) -> Float32Array:
         """Return noisy copies ``[rows, *shape]`` of one input, one for each row of words."""
-        return self.copies(x, words, self.reached, "raise" if self.clip is None else "clip")
+        return self.copies(x, words, self.reached)
 
 
 def values_of(indices: AnyArray, step: Fraction) -> Float32Array:

@@ -123,6 +123,7 @@ class Uniform(L1Noise):
         """Return the noise in words."""
         return f"uniform noise with lambda {self.lam:g} on a grid of {self.grid}"
 
-    def table(self, x: AnyArray) -> tuple[Float32Array, IntArray]:
-        """Return a table of float32, and the places in it of ``x`` moved by ``-k`` steps."""
-        return self.moved(x, self.count // 2)
+    @property
+    def reach(self) -> int:
+        """The largest noise in steps, ``k``."""
+        return self.count // 2

@@ -186,8 +186,7 @@ class GridForm(TableForm):
 
         grid_copies[rows.programs](
             rows.low, rows.high, rows.first, inputs, self._at, self._guide, self._edges, self._low, self._table, out,
-            rows.count,
-            self._noise.clip or 0, GUIDE_BITS, self._noise.clip is not None, TILE,
+            rows.count, GUIDE_BITS, TILE,
         )  # fmt: skip
 
 

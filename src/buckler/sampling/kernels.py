@@ -137,8 +137,8 @@ def smallest_words(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def grid_copies(  # type: ignore[no-untyped-def]
-    low_keys, high_keys, first, inputs, at, guide, edges, low_edges, table, out, count, clip,
-    BITS: tl.constexpr, CLIPPED: tl.constexpr, TILE: tl.constexpr,
+    low_keys, high_keys, first, inputs, at, guide, edges, low_edges, table, out, count,
+    BITS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Write ``table[at[input] + thresholds reached by the word]`` for ``count`` words of each row, as ``philox_words``.
 
@@ -169,6 +169,4 @@ def grid_copies(  # type: ignore[no-untyped-def]
             reached = tl.where(tied, reached - 1, reached)
     here = (place >= 0) & (place < count)
     total = reached + tl.load(at + tl.load(inputs + row) * count + place, mask=here, other=0)
-    if CLIPPED:
-        total = tl.minimum(tl.maximum(total, 0), clip)
     tl.store(out + row * count + place, tl.load(table + total, mask=here, other=0.0), mask=here)
