@@ -8,12 +8,9 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
-from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -55,14 +52,9 @@ HELP = {"help_option_names": ["-h", "--help"]}
 WIDEST_FLAG = 26
 """Width, in characters, of the column of flags in a help; the text of a longer flag stands on the next line."""
 
-VALUES = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
-"""Type of an option's value -> how it is shown behind the flag."""
-
 
 class Command(TyperCommand):
     """A command whose help is written here, and that refuses --quiet with --json."""
-
-    function: Callable[..., None]
 
     def invoke(self, ctx: Any) -> Any:
         """Call the function; --quiet together with --json raises InvalidInput."""
@@ -72,23 +64,19 @@ class Command(TyperCommand):
             raise InvalidInput("--quiet prints nothing, and --json asks for something to be printed: give one of them")
         return super().invoke(ctx)
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write usage, description, arguments, and the options group by group in the order of their declaration."""
-        taken = [p for p in self.get_params(ctx) if p.param_type_name == "argument"]
-        usage = [f"{_argument(p)}{'...' if p.nargs == -1 else ''}" for p in taken]
-        usage = [text if p.required else f"[{text}]" for text, p in zip(usage, taken, strict=True)]
-        formatter.write_usage(ctx.command_path, " ".join(["[OPTIONS]", *usage]))
+    def format_help_text(self, _ctx: Any, formatter: Any) -> None:
+        """Write the description, with its examples as they are."""
         _describe(self.help or "", formatter)
-        _describe("Defaults are in [brackets].", formatter)
-        types = get_type_hints(self.function)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments, and the options group by group in the order of their declaration."""
         groups: dict[str, list[tuple[str, str]]] = {"Arguments": []}
         parameters: list[Any] = self.get_params(ctx)
         for parameter in parameters:
-            if parameter.param_type_name == "argument":
-                groups["Arguments"].append((_argument(parameter), _text(parameter)))
-            else:
-                panel = getattr(parameter, "rich_help_panel", None) or "Options"
-                groups.setdefault(panel, []).append((_flags(parameter, types), _text(parameter)))
+            taken = parameter.param_type_name == "argument"
+            heading = "Arguments" if taken else getattr(parameter, "rich_help_panel", None) or "Options"
+            if (row := parameter.get_help_record(ctx)) is not None:
+                groups.setdefault(heading, []).append(row)
         for heading, rows in groups.items():
             if rows:
                 with formatter.section(heading):
@@ -104,36 +92,6 @@ def _describe(text: str, formatter: Any) -> None:
                 formatter.write("".join(f"  {line}\n" for line in paragraph.splitlines()))
             else:
                 formatter.write_text(" ".join(paragraph.split()))
-
-
-def _argument(parameter: Any) -> str:
-    return str(parameter.name).replace("_", "-").upper()
-
-
-def _flags(parameter: Any, types: dict[str, Any]) -> str:
-    names = sorted(parameter.opts, key=len)
-    if parameter.secondary_opts:
-        return f"--[no-]{names[-1].removeprefix('--')}"
-    kinds: list[Any] = [types.get(str(parameter.name))]
-    while kinds and kinds[0] not in VALUES:
-        kind = kinds.pop(0)
-        if isinstance(kind, UnionType) or get_origin(kind) is list:
-            kinds += get_args(kind)
-    return " ".join((", ".join(names), *(VALUES[kind] for kind in kinds[:1])))
-
-
-def _text(parameter: Any) -> str:
-    """Return the help of an option and, in brackets, its default."""
-    shown, value = parameter.show_default, parameter.default
-    if isinstance(shown, str):
-        default = shown
-    elif value is None or isinstance(value, bool):
-        default = ""
-    else:
-        default = f"{value:g}" if isinstance(value, float) else str(value)
-    if parameter.required and parameter.param_type_name == "option":
-        default = "required"
-    return f"{parameter.help} [{default}]" if default else str(parameter.help)
 
 
 class Commands(TyperGroup):
@@ -171,9 +129,7 @@ def load(name: str) -> Command:
     own = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     # Python -OO drops docstrings.
     own.command(name, cls=Command, context_settings=HELP, help=function.__doc__ or COMMANDS[name])(flat(function))
-    command: Any = typer.main.get_command(own)
-    command.function = own.registered_commands[0].callback
-    return command  # type: ignore[no-any-return]
+    return cast(Command, typer.main.get_command(own))
 
 
 app = typer.Typer(

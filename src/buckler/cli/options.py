@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast, get_type_hints
 
 import typer
+from typer.models import ArgumentInfo
 
 from buckler.errors import InvalidInput, show
 from buckler.files import check_plain
@@ -53,6 +54,8 @@ def flat(function: Callable[..., None]) -> Callable[..., None]:
         else:
             found[name] = hints[name], parameter.default
     for name, (kind, declared) in found.items():
+        if isinstance(declared, ArgumentInfo):
+            declared.metavar = name.upper()
         if kind is bool and not declared.param_decls:
             declared.param_decls = (f"--{name.replace('_', '-')}",)  # a flag without its --no- twin
 
