@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -169,22 +168,6 @@ def test_another_specification_is_refused_with_the_difference(copy: Path) -> Non
     with pytest.raises(StoreError, match="other data"):
         sample(spec(), as_classifier(linear, num_classes=10), other, copy)
     assert contents(copy) == before
-
-
-def test_resuming_indexes_the_inputs_once(copy: Path) -> None:
-    """A run of ten shards goes through all ids of the data less than ten times."""
-    passes = [0]
-
-    class Counted(tuple[str, ...]):
-        def __iter__(self) -> Iterator[str]:
-            passes[0] += 1
-            return super().__iter__()
-
-    data = open_dataset("digits").select(limit=40)
-    data = replace(data, ids=Counted(data.ids))
-    passes[0] = 0
-    assert sample(spec(), as_classifier(linear, num_classes=10), data, copy).samples == 0
-    assert passes[0] < 10
 
 
 def test_damage_to_any_file_is_found_named_and_repaired(undisturbed: Path, copy: Path) -> None:

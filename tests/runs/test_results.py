@@ -2,24 +2,17 @@
 
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from buckler import files
-from buckler.certificate import Certificate
 from buckler.certificates import Certificates
 from buckler.certify.votes import certify_votes
-from buckler.cli.app import run as run_command
 from buckler.errors import InvalidInput
 from buckler.runs.certify import certify_by_each, certify_evidence
 from buckler.runs.results import read_result
-from buckler.runs.store import evidence as store
-from buckler.runs.store import folder, shard
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.parquet import write_table
 from buckler.runs.store.tables import SCHEMA, read_certificates, read_rows, write_certificates
@@ -57,36 +50,6 @@ def test_a_program_makes_the_page_and_the_table(run: Path, tmp_path: Path) -> No
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)  # noqa: S603
     assert done.returncode == 0, done.stderr
     assert "gain over bonferroni" in done.stdout
-
-
-def test_files_are_not_read_again_for_each_method(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hashed: Counter[str] = Counter()
-    opened: Counter[str] = Counter()
-    checksum, score_file = files.checksum, shard.ScoreFile
-
-    def counting(path: Path) -> Any:
-        hashed[path.name] += 1
-        return checksum(path)
-
-    def decoding(path: Path, *rest: Any) -> Any:
-        opened[path.name] += 1
-        return shard.decode(path, *rest)
-
-    def reading(path: Path, *rest: Any) -> Any:
-        opened[path.name] += 1
-        return score_file(path, *rest)
-
-    monkeypatch.setattr(folder, "checksum", counting)
-    monkeypatch.setattr(store, "decode", decoding)
-    monkeypatch.setattr(store, "ScoreFile", reading)
-    methods = ("top_class", "bonferroni", "pairwise/hoeffding", "pairwise/bernstein")
-    result = read_result(run, methods)
-    assert [group.first.method for group in result.groups] == list(methods)
-    names = {path.name for path in (run / "shards").glob("*.parquet")}
-    assert len(names) == 6
-    assert set(hashed) == set(opened) == names
-    assert max(hashed.values()) <= 2
-    assert max(opened.values()) <= 2
 
 
 def test_several_methods_at_once_give_what_each_gives_alone(run: Path) -> None:
@@ -139,22 +102,6 @@ def many(path: Path, inputs: int, distinct: int) -> None:
     arrays = {name: pa.array(columns[name]).cast(SCHEMA.field(name).type) for name in SCHEMA.names}
     table = pa.table(arrays, schema=SCHEMA).append_column("label", pa.array(np.arange(inputs) % 9))
     write_table(path, table, {})
-
-
-def test_a_report_makes_no_record_of_each_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    many(tmp_path / "many.parquet", 20_000, 50)
-    made, check = [], Certificate.__post_init__
-
-    def counted(self: Certificate) -> None:
-        made.append(self.id)
-        check(self)
-
-    monkeypatch.setattr(Certificate, "__post_init__", counted)
-    assert run_command(["report", str(tmp_path / "many.parquet"), "-o", str(tmp_path / "page.html")]) == 0
-    assert len(made) < 3_000
-    page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "first 2,000 inputs of each run" in page
-    assert '<a href="./many.parquet">many.parquet</a>' in page
 
 
 def test_a_row_that_contradicts_itself_is_named(tmp_path: Path) -> None:

@@ -13,9 +13,8 @@ import typer
 from buckler.certificate import Bracket, rounded_down, rounded_up
 from buckler.certificates import Certificates
 from buckler.cli import options
-from buckler.cli.evidence_commands import as_line, check_tsv, noise_text
 from buckler.cli.options import argument, option
-from buckler.cli.terminal import FAILED, interruptible, kept_in, say, stop
+from buckler.cli.terminal import FAILED, as_line, interruptible, kept_in, noise_text, say, stop
 from buckler.errors import InvalidInput
 from buckler.evaluate.refutations import (
     CANDIDATE_DRAWS,
@@ -228,7 +227,7 @@ def decide_command(
         raise InvalidInput("--allow-other-model is for going on with the file of --out; give --out")
     why = "time is up"
     with _drawing(settings, cluster, out, "deciding", output) as (run, show):
-        check_tsv(tsv, run.spec.noise, run.dataset.labels)
+        options.check_tsv(tsv, run.spec.noise, run.dataset.labels)
         inputs = len(run.dataset)
         try:
             decisions = decide.decide(

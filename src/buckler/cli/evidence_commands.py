@@ -3,16 +3,15 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from buckler.certificate import Certificate, rounded_down
+from buckler.certificate import rounded_down
 from buckler.certificates import Certificates
 from buckler.certify.budget import split_alpha
 from buckler.cli import options
 from buckler.cli.options import argument, option
-from buckler.cli.terminal import interruptible, say, stop
+from buckler.cli.terminal import as_line, interruptible, noise_text, say, stop
 from buckler.errors import InvalidInput, check_choice
 from buckler.evaluate.conformal import RobustConformal
 from buckler.evaluate.population import population_accuracy
@@ -28,7 +27,7 @@ from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec, distinct_values
 from buckler.runs.store.evidence import Evidence, open_evidence
 from buckler.runs.store.tables import check_ending, write_certificates
 from buckler.runs.sweep import Grid, sweep_runs
-from buckler.types import OTHERS, FloatArray, Noise
+from buckler.types import OTHERS, FloatArray
 
 CLAIMED_GROUP, GRID_GROUP = "What the log claims", "Settings (several values, separated by commas)"
 SWEEP_SETTINGS = ("runs", "n", "alpha", "method", "margin", "map", "temperature", "class", "radii", "baseline")
@@ -121,7 +120,7 @@ def certify_command(
         made = certify_by_each(evidence, [method or evidence.spec.default_method], **given.keywords())
     certificates = made.certificates[0]
     labels = certificates.labels
-    check_tsv(tsv, evidence.spec.noise, labels)
+    options.check_tsv(tsv, evidence.spec.noise, labels)
     drawn = evidence.provenance()
     if out is not None:
         first = certificates.first
@@ -143,24 +142,6 @@ def certify_command(
             say(json.dumps(as_line(certificate)))
     elif not output.quiet:
         _show(certificates, evidence.spec, shown)
-
-
-def check_tsv(path: Path | None, noise: Noise, labels: Any) -> None:
-    """Refuse --tsv, before anything is drawn or written, where there are no labels or no l2 radii for such a log."""
-    if path is not None and labels is None:
-        raise InvalidInput("--tsv needs labels, and this data has none")
-    if path is not None and noise.norm != "l2":
-        raise InvalidInput(f"--tsv is for l2 radii; got {noise.norm} ones under {noise.describe()}")
-
-
-def as_line(certificate: Certificate) -> dict[str, Any]:
-    """Return a certificate as an object of JSON, which has no infinity."""
-    return {key: value if value != -np.inf else None for key, value in certificate.as_dict().items()}
-
-
-def noise_text(spec: RunSpec) -> str:
-    """Return the noise of a run in few words: a sigma is Gaussian."""
-    return spec.noise.describe() if "noise" in spec.as_dict() else f"sigma {spec.sigma:g}"
 
 
 def _show(certificates: Certificates, spec: RunSpec, radii: Sequence[float]) -> None:

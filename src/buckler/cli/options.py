@@ -18,6 +18,7 @@ from buckler.errors import InvalidInput, show
 from buckler.files import check_plain
 from buckler.runs.certify import CertifyKeywords
 from buckler.runs.open_run import ExecutorOptions, settings_from
+from buckler.types import Noise
 
 MODEL_GROUP, NOISE_GROUP, DRAWS_GROUP, INPUTS_GROUP = "Model and data", "Noise", "Draws", "Which inputs"
 DEVICE_GROUP, RESUME_GROUP, CLUSTER_GROUP, OUTPUT_GROUP = "Device", "Stop and resume", "Cluster (Ray)", "Output"
@@ -219,6 +220,14 @@ def check_outputs(**paths: Path | None) -> None:
                 check_plain(path)
             except OSError as problem:
                 raise InvalidInput(f"--{name}: cannot write {str(path)!r}: {problem.strerror or problem}") from None
+
+
+def check_tsv(path: Path | None, noise: Noise, labels: Any) -> None:
+    """Refuse --tsv, before anything is drawn or written, where there are no labels or no l2 radii for such a log."""
+    if path is not None and labels is None:
+        raise InvalidInput("--tsv needs labels, and this data has none")
+    if path is not None and noise.norm != "l2":
+        raise InvalidInput(f"--tsv is for l2 radii; got {noise.norm} ones under {noise.describe()}")
 
 
 def radii_from(text: str | None) -> tuple[float, ...]:

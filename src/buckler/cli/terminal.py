@@ -9,11 +9,16 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from math import inf
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
+
+if TYPE_CHECKING:
+    from buckler.certificate import Certificate
+    from buckler.runs.spec import RunSpec
 
 DONE, FAILED, MISTAKE, INTERRUPTED = 0, 1, 2, 3
 """Exit codes; FAILED is a bug of ours, or what audit --fail, refute --strict and board --check found."""
@@ -34,6 +39,16 @@ def escaped(text: str) -> str:
     'red: \\x1b[31m, tab: \t, reversed: \\u202e'
     """
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+def as_line(certificate: "Certificate") -> dict[str, Any]:
+    """Return a certificate as an object of JSON, which has no infinity."""
+    return {key: value if value != -inf else None for key, value in certificate.as_dict().items()}
+
+
+def noise_text(spec: "RunSpec") -> str:
+    """Return the noise of a run in few words: a sigma is Gaussian."""
+    return spec.noise.describe() if "noise" in spec.as_dict() else f"sigma {spec.sigma:g}"
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from buckler.errors import InvalidInput, StoreError, check_alpha, check_choice, 
 from buckler.noise import default_margin
 from buckler.runs.executor import Executor
 from buckler.runs.identity import Identity, Lookup, Record, Work, admit, identify, is_same, records_in, replayed_in
-from buckler.runs.spec import FOR_EVIDENCE, NAMES, CertifiedClass, RunSpec, difference, from_dict, noise_in
+from buckler.runs.spec import FOR_EVIDENCE, NAMES, CertifiedClass, RunSpec, difference, noise_in
 from buckler.runs.store.tables import DecisionTable, Drawing, read_decisions, write_decisions
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset
@@ -86,10 +86,8 @@ def settings_to_decide(settings: Mapping[str, Any], target: Target) -> dict[str,
     fit = {name: value for name, value in settings.items() if name not in FOR_EVIDENCE}
     if "noise" in fit and noise_in(fit).total is not None:
         raise InvalidInput(f"noise {fit['noise']} leaves nothing to decide: sample and certify give its one answer")
-    # A specification that was written out holds values that say nothing: what would be filled in anyway.
-    noise = {} if "noise" in fit else {"sigma": 1.0}
-    filled = from_dict({"model": "-", "data": "-", **noise, "num_classes": 2, "n": MAX_N, **fit}).as_dict()
-    unfit = [name for name in FOR_EVIDENCE if name in settings and settings[name] != filled.get(name)]
+    # A specification that was written out says that no scores are kept, and has checkpoints in any case.
+    unfit = [name for name in FOR_EVIDENCE if name != "checkpoints" and settings.get(name, "none") != "none"]
     if unfit:
         raise InvalidInput(f"{unfit[0]} is for evidence that is kept; drawing until decided does not take it")
     if target.certified_class != "selection" and settings.get("n0", 0) != 0:
