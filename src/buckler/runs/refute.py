@@ -3,7 +3,7 @@
 What is refuted is kept in a file with points and votes, and the same call goes on from there.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from buckler.certificate import Bracket, Certificate, Refutation
+from buckler.certificate import Bracket, Refutation
 from buckler.errors import InvalidInput, check_whole
 from buckler.evaluate.refutations import SEARCH_BATCHES, RefutationSettings, check_searched, to_refute
 from buckler.runs.identity import Lookup, Work, identify
 from buckler.runs.open_run import OpenRun
 from buckler.runs.results import Result
-from buckler.runs.spec import FOR_EVIDENCE, NAMES, RunSpec
+from buckler.runs.spec import FOR_EVIDENCE, NAMES
 from buckler.runs.store.tables import read_refutations, write_refutations
 from buckler.sampling.engine import Engine
 from buckler.session import Inputs, ResultFile, Session, Sink
@@ -37,11 +37,14 @@ class Refuted(NamedTuple):
     same_model: bool | None
 
 
-class _Wanted(NamedTuple):
+class _Claim(NamedTuple):
+    """What is attacked: a class, where the search begins, and what is known of the certificate and its input."""
+
     label: int
     radius: float
-    certificate: Certificate
-    position: int
+    alpha: float
+    truth: int | None
+    content: str
 
 
 class ToRefute(NamedTuple):
@@ -91,22 +94,25 @@ def refute(
     ``out`` is a Parquet file that keeps points and votes as they are made, also where the call ends by an error or by
     an interrupt, which raises ``Interrupted`` with the brackets by then; the same call goes on from it.
     """
-    group = result.groups[0]
-    claims = [(c, i) for i, c in enumerate(group) if not c.abstained]
-    claims = claims if limit is None else claims[: check_whole("limit", limit, 1)]
-    if not claims:
+    group, rows = result.groups[0], np.flatnonzero(~result.groups[0].abstained)
+    rows = rows if limit is None else rows[: check_whole("limit", limit, 1)]
+    if not rows.size:
         raise InvalidInput(f"{str(result.path)!r} holds abstentions alone: there is nothing to refute")
-    wanted = {c.id: _Wanted(*to_refute(c, how.noise), c, i) for c, i in claims}
+    truths = [None] * len(group) if group.labels is None else group.labels.tolist()
+    contents = result.contents or [""] * len(group)
+    wanted = {
+        group.ids[i]: _Claim(*to_refute(group[i], how.noise), group[i].alpha, truths[i], contents[i])
+        for i in rows.tolist()
+    }
     identity, probe = identify(run.spec, run.executor, run.dataset)
-    drawn_by, truths = result.origins.get("classifier"), group.labels
-    kept = _Brackets(
-        None if out is None else Path(out),
-        run.spec,
-        how,
-        identity.record["answers"],
-        wanted,
-        None if truths is None else truths.tolist(),
-    )
+    answers, drawn_by = identity.record["answers"], result.origins.get("classifier")
+    left_out = {*NAMES, *DRAWING_SETTINGS, "batch_size"}
+    asked = {
+        "spec": {key: value for key, value in run.spec.as_dict().items() if key not in left_out},
+        "alpha": how.alpha, "max_n": how.max_n, "max_radius": how.reach, "within": how.reach if how.first else None,
+        "attack": None if how.attack is None else asdict(how.attack), "classifier": answers,
+    }  # fmt: skip
+    kept = _Brackets(None if out is None else Path(out), asked, wanted)
     left = [name for name in wanted if name not in kept.kept]
     looks = 1 if how.attack is None else how.attack.searches * how.attack.draws
     size = max(1, SEARCH_BATCHES * run.spec.batch_size // looks)
@@ -117,59 +123,40 @@ def refute(
     def blocks() -> Iterator[ToRefute]:
         for first in range(0, len(left), size):
             names = left[first : first + size]
-            rows = [wanted[name] for name in names]
-            contents = None if result.contents is None else [result.contents[row.position] for row in rows]
-            x = np.stack(list(lookup.inputs(names, contents)))
-            inputs = Inputs(x, tuple(names), np.array([row.label for row in rows]))
-            yield ToRefute(inputs, np.array([row.radius for row in rows]))
+            claims = [wanted[name] for name in names]
+            x = np.stack(list(lookup.inputs(names, [claim.content for claim in claims])))
+            inputs = Inputs(x, tuple(names), np.array([claim.label for claim in claims]))
+            yield ToRefute(inputs, np.array([claim.radius for claim in claims]))
 
     begin = Work(probe, identity, partial(refute_block, how)).begin
     made = kept.fill(run.executor.run(begin, blocks(), kept.take), progress)
     known = drawn_by is not None and drawn_by.startswith("answers:")
-    return Refuted(made, drawn_by == identity.record["answers"] if known else None)
+    return Refuted(made, drawn_by == answers if known else None)
 
 
 class _Brackets(ResultFile):
     """Brackets of earlier calls and of this one; ``wanted`` are the certificates that are attacked, in their order."""
 
-    def __init__(
-        self,
-        out: Path | None,
-        spec: RunSpec,
-        how: RefutationSettings,
-        classifier: str,
-        wanted: Mapping[str, _Wanted],
-        labels: Sequence[int] | None,
-    ) -> None:
+    def __init__(self, out: Path | None, asked: Mapping[str, Any], wanted: Mapping[str, _Claim]) -> None:
         """Read what an earlier call refuted; a file of something else is refused."""
         super().__init__(out, list(wanted))
-        plain = {
-            key: value for key, value in spec.as_dict().items() if key not in {*NAMES, *DRAWING_SETTINGS, "batch_size"}
-        }
-        attack = None if how.attack is None else asdict(how.attack)
-        self._asked = {
-            "spec": plain, "alpha": how.alpha, "max_n": how.max_n, "max_radius": how.reach, "attack": attack,
-            "classifier": classifier, "within": how.reach if how.first else None,
-        }  # fmt: skip
-        self._wanted, self._labels = wanted, labels
+        self._asked, self._wanted = asked, wanted
         if out is None or not out.exists():
             return
         brackets, origin = read_refutations(out)
-        changed = [key for key in self._asked if origin.get(key) != self._asked[key]]
-        if changed:
+        if changed := [key for key in asked if origin.get(key) != asked[key]]:
             what = ", ".join(changed)
             raise InvalidInput(f"{str(out)!r} holds refutations of another call (another {what}); use another file")
         for b in brackets:
-            name, row = b.refutation.id, wanted.get(b.refutation.id)
-            if row is None or (b.refutation.label, b.certified) != (row.label, row.radius):
+            name, claim = b.refutation.id, wanted.get(b.refutation.id)
+            if claim is None or (b.refutation.label, b.certified) != (claim.label, claim.radius):
                 raise InvalidInput(f"{str(out)!r} holds the refutation of another certificate, {name!r}")
             self.kept[name] = b
 
     def take(self, made: Refutation) -> None:
         """Keep a refutation."""
-        row = self._wanted[made.id]
-        truth = None if self._labels is None else self._labels[row.position]
-        self.keep(made.id, Bracket(made, row.radius, row.certificate.alpha, truth))
+        claim = self._wanted[made.id]
+        self.keep(made.id, Bracket(made, claim.radius, claim.alpha, claim.truth))
 
     def write(self, path: Path) -> None:
         """Write all refutations, and what was asked."""
