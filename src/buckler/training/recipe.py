@@ -127,6 +127,8 @@ class TrainingConfig:
 
         >>> TrainingConfig(sigma=0.5).stem("cifar10")
         'cifar10-resnet110-sigma0.50'
+        >>> TrainingConfig(sigma=0.5, consistency=10.0).stem("cifar10")
+        'cifar10-resnet110-consistency-sigma0.50'
         >>> TrainingConfig(sigma=0.0, lam=2.5).stem("cifar10")
         'cifar10-resnet110-splitting2.50'
         """
@@ -134,8 +136,10 @@ class TrainingConfig:
             return f"{data}-denoiser"
         if self.lam is None and self.sigma == 0.0:
             return f"{data}-{self.architecture}-clean"
+        recipe = [name for name in ("consistency", "adversary") if getattr(self, name) is not None]
         noise, size = ("sigma", self.sigma) if self.lam is None else ("splitting", self.lam)
-        return f"{data}-{self.architecture}-{noise}" + (f"{size:.2f}" if round(size, 2) == size else f"{size:g}")
+        words = "-".join([data, self.architecture, *recipe, noise])
+        return words + (f"{size:.2f}" if round(size, 2) == size else f"{size:g}")
 
     def command(self, data: str, source: str | None, classifier: str | None = None) -> str:
         """Return the ``buckler train`` command line of this recipe; a denoiser's names its ``classifier`` file.
