@@ -73,14 +73,6 @@ def tie_of(method: str) -> Tie | None:
     return _TIES.get(method)
 
 
-def check_sound(method: str) -> Tie:
-    """Return ``tie_of(method)``; raise UnsoundMethod for a method without a guarantee."""
-    tie = _TIES.get(method)
-    if tie is None:
-        raise UnsoundMethod(f"method {show(method)} has no guarantee and cannot issue a certificate")
-    return tie
-
-
 def declare_sound(method: str) -> None:
     """Add a user's method, whose name begins with ``own:``, to the sound methods."""
     if not method.startswith(OWN) or method == OWN:
@@ -110,14 +102,6 @@ def rounded_up(value: float, digits: int = 3) -> str:
     ('0.376', '0.580', '0.000')
     """
     return f"{-Decimal(rounded_down(-value, digits)):f}"
-
-
-def check_level(alpha: float, method: str) -> None:
-    """Check alpha: 0 for enumerated copies, and at least 1e-200 and below 1 otherwise."""
-    if method != ENUMERATED_METHOD:
-        check_alpha(alpha)
-    elif alpha != 0.0:
-        raise InvalidInput(f"alpha must be 0 for method {ENUMERATED_METHOD!r}, which enumerates; got {show(alpha)}")
 
 
 RADIUS_TOLERANCE = 2e-15
@@ -158,9 +142,12 @@ class Claim:
 
     def __post_init__(self) -> None:
         """Raise InvalidInput for fields that contradict one another, UnsoundMethod for a method that is not sound."""
-        if self.sound:
-            check_sound(self.method)
-        check_level(self.alpha, self.method)
+        if self.sound and tie_of(self.method) is None:
+            raise UnsoundMethod(f"method {show(self.method)} has no guarantee and cannot issue a certificate")
+        if self.method != ENUMERATED_METHOD:
+            check_alpha(self.alpha)
+        elif self.alpha != 0.0:
+            raise InvalidInput(f"alpha must be 0 for method {self.method!r}, which enumerates; got {show(self.alpha)}")
         check_whole("n", self.n, 1)
         every = self.noise.total
         if (self.method == ENUMERATED_METHOD) != (every is not None) or every not in {None, self.n}:

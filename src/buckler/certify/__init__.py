@@ -17,18 +17,6 @@ A method turns votes or scores into a lower limit of a margin; the noise turns t
 May import: the root records, ``noise`` and ``bounds``.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from buckler.certify.methods import Method as Method
-    from buckler.certify.methods import own_method as own_method
-    from buckler.certify.methods import register as register
-
-_HOME = {"Method": "methods", "own_method": "methods", "register": "methods"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'buckler.certify' has no attribute {name!r}")
-    return getattr(import_module(f"buckler.certify.{_HOME[name]}"), name)
+from buckler.certify.methods import Method as Method
+from buckler.certify.methods import own_method as own_method
+from buckler.certify.methods import register as register
