@@ -18,24 +18,19 @@ from buckler.files import usable_cores
 from buckler.noise import BaseNoise
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.streams import NOISE_BLOCK, Address, Batch, PhiloxNoise
-from buckler.types import OTHERS, Float32Array, IntArray
+from buckler.types import Float32Array, IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptScores:
-    """Scores to keep: their function of logits, the ``sink`` that takes their rows in the order of the draws, columns.
+    """Scores to keep: a function of logits, and the ``sink`` that takes the rows of scores in the order of the draws.
 
-    All columns, or some for each input and the maximum of the rest.
+    All classes have a column, or those of ``columns[input]`` and, last (``OTHERS``), the maximum of the rest.
     """
 
     score: Callable[[Any], Any]
     sink: Callable[[Float32Array], None]
     columns: IntArray | None = None
-
-    @property
-    def has_rest(self) -> bool:
-        """Whether the last column is the maximum over the other classes."""
-        return self.columns is not None and bool((self.columns[:, -1] == OTHERS).all())
 
 
 def check_shape(shape: tuple[int, ...], rows: int, num_classes: int) -> None:
@@ -103,7 +98,7 @@ class Backend:
             scores = np.asarray(keep.score(logits), dtype=np.float32)
             columns = None if keep.columns is None else keep.columns[part.inputs]
             # A copy, since the classifier may reuse its output.
-            self._rows.append(scores.copy() if columns is None else kept(scores, columns, keep.has_rest))
+            self._rows.append(scores.copy() if columns is None else kept(scores, columns))
         # Count only after everything is computed: a batch that runs out of memory is drawn again.
         np.add.at(self._votes, places, 1)
 
@@ -206,10 +201,8 @@ class NoisyCopies:
                 some[...] = self._noise.noisy(x, words)
 
 
-def kept(scores: Float32Array, columns: IntArray, has_rest: bool) -> Float32Array:
-    """Return the kept columns of each row, followed by the maximum of the others if ``has_rest``."""
-    if not has_rest:
-        return np.take_along_axis(scores, columns, axis=1)
+def kept(scores: Float32Array, columns: IntArray) -> Float32Array:
+    """Return the kept columns of each row, followed by the maximum of the others."""
     named = columns[:, :-1]
     rest = scores.copy()
     np.put_along_axis(rest, named, np.float32(0.0), axis=1)

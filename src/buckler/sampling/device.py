@@ -298,7 +298,7 @@ class TorchBackend(Backend):
         keep, columns, rows, once = self._keep, self._columns, None, torch.ones_like(bad)
         if keep is not None:
             rows = keep.score(torch.nan_to_num(logits)).float()
-            rows = rows if columns is None else _kept(rows, columns[inputs], keep.has_rest)
+            rows = rows if columns is None else _kept(rows, columns[inputs])
         # Count only after everything is computed: a batch that runs out of memory is drawn again.
         self._bad.index_add_(0, inputs, bad)
         self._votes.index_add_(0, places, once)
@@ -352,9 +352,7 @@ class TorchBackend(Backend):
         return values.contiguous().view(torch.int32)  # logits are float32
 
 
-def _kept(scores: Tensor, columns: Tensor, has_rest: bool) -> Tensor:
-    if not has_rest:
-        return scores.gather(1, columns)
+def _kept(scores: Tensor, columns: Tensor) -> Tensor:
     named = columns[:, :-1]
     rest = scores.scatter(1, named, 0.0).amax(dim=1, keepdim=True)
     return torch.cat([scores.gather(1, named), rest], dim=1)
