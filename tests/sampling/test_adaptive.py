@@ -46,7 +46,7 @@ class Lead:
         self.votes[rows] += counts
 
 
-def decide(width: int | None, rows: int = 64, max_n: int = 1500) -> tuple[Lead, list[int]]:
+def decide(rows: int = 64, max_n: int = 1500) -> tuple[Lead, list[int]]:
     sizes: list[int] = []
 
     def spy(batch: AnyArray) -> AnyArray:
@@ -57,7 +57,7 @@ def decide(width: int | None, rows: int = 64, max_n: int = 1500) -> tuple[Lead, 
     finished: list[int] = []
     with engine.session():
         drawn = 0
-        for round_ in draw_until_decided(engine, X, IDS, decider, width=width):
+        for round_ in draw_until_decided(engine, X, IDS, decider):
             drawn += round_.drawn
             assert not set(round_.finished) & set(decider.undecided)
             finished += round_.finished.tolist()
@@ -67,13 +67,13 @@ def decide(width: int | None, rows: int = 64, max_n: int = 1500) -> tuple[Lead, 
 
 
 def test_decisions_do_not_depend_on_the_schedule() -> None:
-    one, many, some = decide(width=1)[0], decide(width=None)[0], decide(width=5, rows=7)[0]
+    one, many, some = decide(rows=1, max_n=300)[0], decide(max_n=300)[0], decide(rows=7, max_n=300)[0]
     assert one.seen == many.seen == some.seen
     assert len({int(k) for k in one.n}) > 3
 
 
 def test_the_votes_are_a_prefix_of_the_stream() -> None:
-    decider = decide(width=None)[0]
+    decider = decide()[0]
     for i, votes in enumerate(decider.votes):
         n = int(votes.sum())
         direct = draw_counts(sign, X[i], sigma=1.0, n=n, num_classes=2, seed=0, stream="estimation", input_id=IDS[i])
@@ -81,13 +81,13 @@ def test_the_votes_are_a_prefix_of_the_stream() -> None:
 
 
 def test_easy_inputs_stop_early_and_the_budget_is_kept() -> None:
-    decider = decide(width=None, max_n=300)[0]
+    decider = decide(max_n=300)[0]
     assert decider.n.max() == 300
     assert decider.n[0] < 100
 
 
 def test_it_goes_on_from_votes_that_are_there() -> None:
-    whole, later = decide(width=None)[0], Lead()
+    whole, later = decide()[0], Lead()
     first = [votes[0] for votes in whole.seen]
     later.votes[:] = first
     engine = Engine(as_classifier(sign, num_classes=2), sigma=1.0)
@@ -99,10 +99,8 @@ def test_it_goes_on_from_votes_that_are_there() -> None:
 
 
 def test_batches_are_shared() -> None:
-    _, alone = decide(width=1)
-    _, shared = decide(width=None)
-    assert len(shared) < len(alone) / 3
-    assert np.mean(shared) > 2 * np.mean(alone)
+    decider, sizes = decide()
+    assert np.mean(sizes) > 2 * np.mean([sum(votes) for seen in decider.seen for votes in seen])
 
 
 def test_votes_are_looked_at_while_others_are_drawn() -> None:
@@ -146,7 +144,7 @@ def test_a_look_that_fails_ends_the_drawing() -> None:
 
 
 def test_batches_are_full_where_there_is_enough_to_draw() -> None:
-    _, sizes = decide(width=None, rows=20)
+    _, sizes = decide(rows=20)
     assert np.mean(np.array(sizes) == 20) > 0.6
     for wanted in ([7], [50, 3], [3, 3, 3], [20, 20], [19, 2, 19]):
         now = filling(np.array(wanted), 20)

@@ -375,23 +375,16 @@ def filling(wanted: IntArray, rows: int) -> BoolArray:
 
 
 def draw_until_decided(
-    engine: Engine,
-    x: ArrayLike,
-    ids: Sequence[str],
-    decider: Decider,
-    *,
-    width: int | None = None,
-    stream: Stream = "estimation",
+    engine: Engine, x: ArrayLike, ids: Sequence[str], decider: Decider, *, stream: Stream = "estimation"
 ) -> Generator[Round, None, None]:
     """Draw for all undecided inputs of ``decider``, round after round, and yield what each round did.
 
-    At most ``width`` inputs are under way at once, as many as rows in a batch unless told. Where there is enough to
-    draw they form two groups, and while one is drawn, the votes of the other are looked at in a second thread. Between
-    two rounds the caller may do what it likes with the inputs that finished, or leave; then it closes the iterator,
-    after which ``decider`` stands still. Iterate inside ``engine.session()``.
+    At most as many inputs as a batch has rows are under way at once. Where there is enough to draw they form two
+    groups, and while one is drawn, the votes of the other are looked at in a second thread. Between two rounds the
+    caller may use the inputs that finished, or leave; then it closes the iterator, after which ``decider`` is not
+    called any more. Iterate inside ``engine.session()``.
     """
     inputs = check_inputs(x, ids, engine.noise)
-    width = engine.rows if width is None else check_whole("width", width, 1)
     waiting = deque(decider.undecided.tolist())
     if waiting and waiting[-1] >= len(inputs):
         raise InvalidInput(f"decider must be of the {len(inputs)} inputs; got input {waiting[-1]} undecided")
@@ -419,7 +412,7 @@ def draw_until_decided(
     def begin(places: int) -> _Group:
         return look(_Group(places, NONE, NONE, NONE, NONE), None)[0]
 
-    most = min(width, len(waiting))
+    most = min(engine.rows, len(waiting))
     # Two groups only where either fills half a batch from the start.
     asked = decider.batch_sizes(decider.undecided[:most])
     places = [most - most // 2, most // 2] if most > 1 and asked.sum() >= engine.rows else [most]
