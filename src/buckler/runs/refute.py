@@ -13,7 +13,7 @@ import numpy as np
 
 from buckler.certificate import Bracket, Refutation
 from buckler.errors import InvalidInput, check_whole
-from buckler.evaluate.refutations import SEARCH_BATCHES, RefutationSettings, check_searched, to_refute
+from buckler.evaluate.refutations import RefutationSettings, check_searched, to_refute
 from buckler.runs.identity import Lookup, Work, identify
 from buckler.runs.open_run import OpenRun
 from buckler.runs.results import Result
@@ -114,8 +114,7 @@ def refute(
     }  # fmt: skip
     kept = _Brackets(None if out is None else Path(out), asked, wanted)
     left = [name for name in wanted if name not in kept.kept]
-    looks = 1 if how.attack is None else how.attack.searches * how.attack.draws
-    size = max(1, SEARCH_BATCHES * run.spec.batch_size // looks)
+    size = how.inputs_at_once(run.spec.batch_size)
     if run.executor.width > 1:
         size = min(size, max(1, -(-len(left) // (2 * run.executor.width))))
     lookup = Lookup(run.dataset, result.path)
