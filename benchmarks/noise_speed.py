@@ -93,7 +93,7 @@ def steps(noise: GridGaussian, blocks: range, device: str) -> IntArray:
     """Return the noise of whole blocks around 0, in steps, made where the engine makes it on this device."""
     drawn = device_copies(noise, torch.device(device), "philox")
     if drawn is None:
-        reached = [noise.reached(PhiloxNoise().words(FIRST.at(b), NOISE_BLOCK, VALUES)) for b in blocks]
+        reached = [noise.numbers(PhiloxNoise().words(FIRST.at(b), NOISE_BLOCK, VALUES)) for b in blocks]
         return np.concatenate(reached).astype(np.int64) - noise.reach
     drawn.load(np.zeros((1, VALUES), dtype=np.float32))
     out = torch.empty((NOISE_BLOCK * len(blocks), VALUES), device=device)

@@ -135,8 +135,8 @@ def test_misses_are_at_most_alpha(at: int) -> None:
 class OffByOne(GridGaussian):
     """The planted bug: noise that counts one threshold too many, half of sigma here."""
 
-    def reached(self, words: Any) -> Any:
-        return np.minimum(super().reached(words) + np.int32(1), 2 * self.reach)
+    def numbers(self, words: Any) -> Any:
+        return np.minimum(super().numbers(words) + np.int32(1), 2 * self.reach)
 
 
 def test_a_threshold_off_by_one_is_found() -> None:

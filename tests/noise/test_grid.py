@@ -90,11 +90,11 @@ def test_the_guide_finds_what_the_thresholds_say() -> None:
     drawn_numbers = [int(a) << 64 | int(b) for a, b in zip(drawn.first[0], drawn.more(np.array([0]))[0], strict=True)]
     at_edges = chosen_words([[u >> 64 for u in near]], [[u & 2**64 - 1 for u in near]])
     for some, numbers in ((at_edges, near), (drawn, drawn_numbers)):
-        assert LAW.reached(some)[0].tolist() == [bisect_right(edges, u) for u in numbers]
-    assert LAW.reached(chosen_words([[0, 2**64 - 1]], [[0, 2**64 - 1]])).tolist() == [[0, 2 * LAW.reach]]
+        assert LAW.numbers(some)[0].tolist() == [bisect_right(edges, u) for u in numbers]
+    assert LAW.numbers(chosen_words([[0, 2**64 - 1]], [[0, 2**64 - 1]])).tolist() == [[0, 2 * LAW.reach]]
     # The planted bug: the further bits of a word that equals the upper half of a threshold are ignored.
     ignored = np.searchsorted(LAW.thresholds[0], at_edges.first[0], side="right")
-    assert (LAW.reached(at_edges)[0] != ignored).sum() >= len(edges) // 7
+    assert (LAW.numbers(at_edges)[0] != ignored).sum() >= len(edges) // 7
 
 
 @pytest.mark.parametrize("noise", [GridGaussian(0.004), GridGaussian(0.25), GridGaussian(1.0, 1 / 2)])
@@ -121,7 +121,7 @@ def test_noisy_copies_are_points_of_the_grid() -> None:
     assert copies.shape == (50, 2, 3)
     assert copies.dtype == np.float32
     steps = LAW.indices(copies) - LAW.indices(x)
-    assert np.array_equal(steps.reshape(50, 6) + LAW.reach, LAW.reached(drawn))
+    assert np.array_equal(steps.reshape(50, 6) + LAW.reach, LAW.numbers(drawn))
 
 
 def test_copies_are_looked_up_as_far_as_noise_reaches() -> None:

@@ -139,12 +139,22 @@ class GridNoise(BaseNoise):
 
     __slots__ = ()
 
+    step: float
     closed: ClassVar[bool] = False
 
     @property
     def grid(self) -> Fraction:
         """The step of the grid, as a fraction."""
-        raise NotImplementedError
+        return Fraction(self.step).limit_denominator(LARGEST_STEP_DENOMINATOR)
+
+    def check_step(self) -> None:
+        """Keep the step as a float; one that is not that of a fraction with a small denominator raises InvalidInput."""
+        object.__setattr__(self, "step", check_positive("step", self.step))
+        if float(self.grid) != self.step:
+            raise InvalidInput(
+                f"step must be a fraction such as 1/255, with a denominator up to {LARGEST_STEP_DENOMINATOR}; "
+                f"got {self.step}"
+            )
 
     @property
     def holds_at(self) -> str:  # type: ignore[override]  # a class variable of the base
@@ -198,9 +208,17 @@ class GridNoise(BaseNoise):
 
         The copy with another number is so many places further on.
         """
-        at = self.indices(x)
-        low, high = int(at.min()) - self.reach, int(at.max()) + self.reach
-        return _values_from(low, high, self.grid), at - self.reach - low
+        at, reach = self.indices(x), self.reach
+        low, high = int(at.min()), int(at.max())
+        return _values_from(low - reach, high + reach, self.grid), at - low
+
+    def numbers(self, words: Words) -> AnyArray:
+        """Return the number that each word gives."""
+        raise NotImplementedError
+
+    def noisy(self, x: AnyArray, words: Words) -> Float32Array:
+        """Return noisy copies ``[rows, *shape]`` of one input, one for each row of words."""
+        return self.copies(x, words, self.numbers)
 
     def copies(self, x: AnyArray, drawn: Words | IntArray, numbers: Callable[[Any], AnyArray]) -> Float32Array:
         """Return a copy of ``x`` for each row of ``drawn``, of which ``numbers`` makes a number for each value."""
@@ -233,21 +251,11 @@ class GridGaussian(GridNoise):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sigma", check_positive("sigma", self.sigma))
-        object.__setattr__(self, "step", check_positive("step", self.step))
-        if float(self.grid) != self.step:
-            raise InvalidInput(
-                f"step must be a fraction such as 1/255, with a denominator up to {LARGEST_STEP_DENOMINATOR}; "
-                f"got {self.step}"
-            )
+        self.check_step()
         if self.sigma > MOST_SIGMA_STEPS * self.step:
             raise InvalidInput(
                 f"sigma must be at most {MOST_SIGMA_STEPS} steps; got {self.sigma:g} and step {self.step:g}"
             )
-
-    @property
-    def grid(self) -> Fraction:
-        """The step as a fraction."""
-        return Fraction(self.step).limit_denominator(LARGEST_STEP_DENOMINATOR)
 
     @property
     def unit(self) -> float:
@@ -276,17 +284,13 @@ class GridGaussian(GridNoise):
         """The largest noise in steps: half of the number of thresholds."""
         return len(self.thresholds[0]) // 2
 
-    def reached(self, words: Words) -> Steps:
+    def numbers(self, words: Words) -> Steps:
         """Return how many thresholds each word reaches: its noise in steps, plus ``reach``."""
         cells = (words.first >> np.uint64(64 - TOP_BITS)).view(np.int64)
         found: Steps = _guide(Fraction(self.sigma), self.grid).take(cells)
         where = np.flatnonzero(found == DOUBTFUL)
         found.ravel()[where] = words.reached(*self.thresholds, where)
         return found
-
-    def noisy(self, x: Float32Array, words: Words) -> Float32Array:
-        """Return noisy copies ``[rows, *shape]`` of one input, one for each row of words."""
-        return self.copies(x, words, self.reached)
 
 
 def values_of(indices: AnyArray, step: Fraction) -> Float32Array:

@@ -57,9 +57,9 @@ class L1Noise(GridNoise):
         del kind
         return min(1.0, float_above(Fraction(radius) * 2 / (self.count * self.grid)))
 
-    def noisy(self, x: AnyArray, words: Words) -> Float32Array:
-        """Return a noisy copy of ``x`` for each row of words."""
-        return self.copies(x, words, lambda some: self.shown(some.below(self.count)))
+    def numbers(self, words: Words) -> IntArray:
+        """Return the number that each word gives, from 0 to ``count - 1``."""
+        return self.shown(words.below(self.count))
 
     def copy(self, x: AnyArray, numbers: AnyArray) -> Float32Array:
         """Return a noisy copy of ``x`` for each row of whole numbers from 0 to ``count - 1``."""
@@ -101,8 +101,7 @@ class Uniform(L1Noise):
     name: ClassVar[str] = "uniform"
 
     def __post_init__(self) -> None:
-        if float(self.grid) != check_positive("step", self.step):
-            raise InvalidInput(f"step must be a fraction with a denominator of at most 1000000; got {show(self.step)}")
+        self.check_step()
         if not check_positive("lam", self.lam) / self.step <= MOST_LAMBDA_STEPS:
             raise InvalidInput(f"lam must be at most {MOST_LAMBDA_STEPS} steps; got {show(self.lam)}")
         if abs(self.lam / self.step - self.count / 2) > 1e-9 * self.count:
@@ -113,11 +112,6 @@ class Uniform(L1Noise):
     def count(self) -> int:
         """The number of outcomes of one value, ``2 k + 1``."""
         return 2 * max(0, round(self.lam / self.step - 0.5)) + 1
-
-    @property
-    def grid(self) -> Fraction:
-        """The step as a fraction."""
-        return Fraction(self.step).limit_denominator(10**6)
 
     def describe(self) -> str:
         """Return the noise in words."""
