@@ -61,7 +61,7 @@ class Backend:
         # Under noise that is computed with rounding, rows are compared once for a classifier and not in each call,
         # and never where another shape would be compiled anew.
         compare = self._exact or not (classifier.compared or classifier.compiled)
-        self._repeats = RepeatCheck(self._run, self._reversed, self._bits if self._exact else None) if compare else None
+        self._repeats = RepeatCheck(self._run, self._reversed, exact=self._exact) if compare else None
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
         """Set the inputs, their noise addresses and the scores to ``keep``; clear a tally of ``slots`` vote counts."""
@@ -141,10 +141,6 @@ class Backend:
     def _reversed(rows: Any) -> Any:
         return rows[::-1].copy()
 
-    @staticmethod
-    def _bits(values: Any) -> Any:
-        return np.ascontiguousarray(values).view(f"u{values.itemsize}")
-
 
 WORTH_A_THREAD = 1 << 16
 """Smaller blocks are made without a thread. Heuristic: affects speed alone."""
@@ -179,10 +175,8 @@ class NoisyCopies:
                 self._fill(self._philox, rows, address, x[position], low)
         if whole:
             self._pool = self._pool or ThreadPoolExecutor(self._workers)
-            list(self._pool.map(self._block, *zip(*whole, strict=True)))
-
-    def _block(self, rows: Float32Array, address: Address, x: Float32Array) -> None:
-        self._fill(PhiloxNoise(), rows, address, x, 0)
+            for filled in [self._pool.submit(self._fill, PhiloxNoise(), *block, 0) for block in whole]:
+                filled.result()
 
     def _fill(self, philox: PhiloxNoise, rows: Float32Array, address: Address, x: Float32Array, low: int) -> None:
         if self._spread is not None:
@@ -225,17 +219,15 @@ LOGIT_RANGE_SHARE, LARGEST_LOGIT_SHARE = 0.05, 1e-4
 class RepeatCheck:
     """Counter of rows run a second time and of rows whose logits differ, for arrays of NumPy or torch.
 
-    With ``bits``, logits must be equal to the last bit, and one batch in ``EVERY`` is run again in reverse order, with
-    rows of an earlier batch in the place of some: rows have other places and other neighbours. Without,
-    ``ROWS_RUN_ALONE`` rows of the first batch are run again alone, and may differ by ``LOGIT_RANGE_SHARE``. Equal
-    logits are evidence and no proof.
+    If ``exact``, logits must be equal, and one batch in ``EVERY`` is run again in reverse order, with rows of an
+    earlier batch in the place of some: rows have other places and other neighbours. Otherwise ``ROWS_RUN_ALONE`` rows
+    of the first batch are run again alone, and may differ by ``LOGIT_RANGE_SHARE``. Equal logits are evidence and no
+    proof.
     """
 
-    def __init__(
-        self, run: Callable[[Any], Any], reverse: Callable[[Any], Any], bits: Callable[[Any], Any] | None
-    ) -> None:
-        """Take functions: ``run(batch)`` -> logits, ``reverse(rows)``, and ``bits(numbers)`` -> integers."""
-        self._run, self._reverse, self._bits = run, reverse, bits
+    def __init__(self, run: Callable[[Any], Any], reverse: Callable[[Any], Any], *, exact: bool) -> None:
+        """Take functions, ``run(batch)`` -> logits and ``reverse(rows)`` -> a copy of them in reverse order."""
+        self._run, self._reverse, self._exact = run, reverse, exact
         self._batches, self._differed, self._compared = 0, 0, 0
         self._kept: tuple[Any, Any] | None = None
         self._last: tuple[Any, Any] | None = None
@@ -243,11 +235,11 @@ class RepeatCheck:
     @property
     def wanted(self) -> bool:
         """Whether the next batch must be left as it was, since rows of it may be run again."""
-        return self._bits is not None or self._batches == 0
+        return self._exact or self._batches == 0
 
     def look(self, batch: Any, logits: Any) -> None:
         """Record a batch and its logits, and run rows again where it is time."""
-        if self._bits is None:
+        if not self._exact:
             rows = max(1, min(ROWS_RUN_ALONE, len(batch) // 2))
             self._compare(self._reverse(batch[:rows]), self._reverse(logits[:rows]))
         else:
@@ -270,14 +262,14 @@ class RepeatCheck:
 
     def _compare(self, batch: Any, logits: Any) -> None:
         again = self._run(batch)
-        if self._bits is None:
+        if self._exact:
+            differs = again != logits
+        else:
             with np.errstate(invalid="ignore"):  # infinite logits are an error that the engine names
                 rounding = LOGIT_RANGE_SHARE * (logits.max() - logits.min()) + LARGEST_LOGIT_SHARE * abs(logits).max()
-                differs = (abs(again - logits) > rounding).any(1)
-        else:
-            differs = (self._bits(again) != self._bits(logits)).any(1)
+                differs = abs(again - logits) > rounding
         # On a device the sum is computed asynchronously; reading it waits.
-        self._differed = self._differed + differs.sum()
+        self._differed = self._differed + differs.any(1).sum()
         self._compared += len(batch)
 
     def counts(self) -> tuple[int, int]:

@@ -347,10 +347,6 @@ class TorchBackend(Backend):
     def _reversed(rows: Tensor) -> Tensor:
         return torch.flip(rows, (0,))
 
-    @staticmethod
-    def _bits(values: Tensor) -> Tensor:
-        return values.contiguous().view(torch.int32)  # logits are float32
-
 
 def _kept(scores: Tensor, columns: Tensor) -> Tensor:
     named = columns[:, :-1]
