@@ -130,7 +130,7 @@ class AnytimeTest:
         self._n: IntArray = np.zeros(inputs, dtype=np.int64)
         self._rung: IntArray = np.zeros(inputs, dtype=np.int64)
         self._overcome: BoolArray = np.zeros((inputs, self._classes), dtype=np.bool_)
-        self._overcome[np.arange(inputs), self._labels] = True
+        self._open_rung(np.arange(inputs))
         self._lacking: FloatArray = np.full(inputs, ladder.needed)
         self._certified_at: IntArray = np.zeros((inputs, len(ladder)), dtype=np.int64)
         self._by_final: IntArray = np.zeros(inputs, dtype=np.int64)
@@ -186,9 +186,13 @@ class AnytimeTest:
         changed = where[leaders != self._labels[where]]
         self._labels[where] = leaders
         self._rung[changed], self._by_final[changed], self._certified_at[changed] = 0, 0, 0
-        self._overcome[changed] = False
-        self._overcome[changed, self._labels[changed]] = True
+        self._open_rung(changed)
         self._given_up[changed] = False
+
+    def _open_rung(self, where: IntArray) -> None:
+        """Note that no class but their own is overcome yet at the rung of these inputs."""
+        self._overcome[where] = False
+        self._overcome[where, self._labels[where]] = True
 
     def restore(self, row: int, before: Decided) -> None:
         """Put an input where an earlier test with the same ladder left it, perhaps with fewer draws in ``max_n``.
@@ -215,8 +219,7 @@ class AnytimeTest:
         if ladder.winner:
             self._winner.restore(row, votes, before.bets)
             self._labels[row] = before.label
-            self._overcome[row] = False
-            self._overcome[row, self._labels[row]] = True
+            self._open_rung(np.array([row]))
         self._votes[row], self._n[row], self._rung[row] = votes, votes.sum(), rung
         self._certified_at[row, :rung], self._by_final[row] = before.certified_at, before.by_final_test
         bits = np.unpackbits(np.frombuffer(before.overcome, dtype=np.uint8), count=self._classes).astype(np.bool_)
@@ -234,8 +237,7 @@ class AnytimeTest:
             self._certified_at[up, self._rung[up]] = self._n[up]
             self._by_final[up] += by_final[passed]
             # Before the rung: wherever an interrupt comes, no class stands as overcome at a rung that it was not.
-            self._overcome[up] = False
-            self._overcome[up, self._labels[up]] = True
+            self._open_rung(up)
             self._rung[up] += 1
             # What certified one radius may certify the next one too.
             where = up[self._rung[up] < len(self.ladder)]
