@@ -13,7 +13,6 @@ from scipy.special import ndtr, ndtri
 from buckler.bounds import evalues
 from buckler.bounds.evalues import (
     Mixture,
-    check_distribution,
     distance_to_half_space,
     distance_to_null,
     half_space_mixture,
@@ -180,7 +179,7 @@ def test_divergences_match_a_dense_search(L: float) -> None:
 
 
 def test_binary_limit_of_the_theory() -> None:
-    growth = 0.5 * distance_to_null([0.99, 0.01, 0.0], 2 * ndtri(0.9)) ** 2
+    growth = 0.5 * distance_to_null(np.array([0.99, 0.01, 0.0]), 2 * ndtri(0.9)) ** 2
     assert np.log(1000) / growth == pytest.approx(96.84, abs=0.01)
 
 
@@ -198,10 +197,6 @@ def test_bad_input_is_named() -> None:
         tangent_mixture(-0.1)
     with pytest.raises(InvalidInput, match="a must hold three"):
         null_supremum([1.0, 2.0], 1.0)
-    with pytest.raises(InvalidInput, match="p must sum to one"):
-        distance_to_null([0.5, 0.1, 0.1], 1.0)
-    with pytest.raises(InvalidInput, match="p must sum to one"):
-        distance_to_null([[0.5, 0.1, 0.1], [0.5, 0.25, 0.25]], 1.0)
     with pytest.raises(InvalidInput, match="n must be at least"):
         Mixture(np.zeros((1, 3)), np.zeros(1)).log_wealth(3, 3, 5)
 
@@ -259,7 +254,7 @@ def test_divergences_match_a_search_over_the_boundary(L: float, p: tuple[float, 
     with np.errstate(divide="ignore", invalid="ignore"):
         best = np.where(np.array(p) > 0.0, p * np.log(p / q), 0.0).sum(axis=-1).min()
     inside = p[0] - p[1] <= L
-    distance = float(distance_to_half_space(p, L))
+    distance = float(distance_to_half_space(np.array(p), L))
     assert 0.5 * distance**2 == pytest.approx(best, abs=1e-6)
     assert (distance > 0.0) == (not inside) or best < 1e-12
 
@@ -268,5 +263,3 @@ def test_bad_margins_are_named() -> None:
     for L in (-0.1, 1.5, float("nan")):
         with pytest.raises(InvalidInput, match="L must be"):
             half_space_mixture(L)
-    with pytest.raises(InvalidInput, match="p must sum to one"):
-        check_distribution([0.5, 0.1, 0.1])

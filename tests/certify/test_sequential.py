@@ -83,7 +83,7 @@ def test_clear_success_and_clear_failure_take_few_draws() -> None:
 
 def test_near_the_limit_where_it_certifies() -> None:
     for truth in ([0.95, 0.05, 0.0], [0.9, 0.05, 0.05], [0.87, 0.13, 0.0]):
-        limit = math.log(1000) / (0.5 * float(distance_to_null(truth, 2.0)) ** 2)
+        limit = math.log(1000) / (0.5 * float(distance_to_null(np.array(truth), 2.0)) ** 2)
         used = [play(One(), truth, seed).n for seed in range(61)]
         # For any seed: medians of 21 runs were at most 1.9 times the limit in 60 trials, their own median 1.54 times.
         assert np.median(used) <= 2.0 * limit

@@ -176,44 +176,28 @@ def tangent_mixture(L: float) -> Mixture:
     return Mixture(log_factors(a, null_supremum(a, L)), np.log(weights.ravel()))
 
 
-def check_distribution(p: ArrayLike) -> FloatArray:
-    """Return probabilities of the three outcomes of a draw, in the last axis."""
-    three = check_three("p", p)
-    if (np.abs(three.sum(axis=-1) - 1.0) > 1e-9).any():
-        raise InvalidInput(f"p must sum to one; got {show(p)}")
-    return three
-
-
-def distance_to_null(p: ArrayLike, L: float) -> FloatArray:
+def distance_to_null(p: FloatArray, L: float) -> FloatArray:
     """Return the signed root of twice the least ``KL(p || q)`` over q of quantile margin L, for ``p[..., 3]``.
 
     Positive where p has a larger margin, negative where it has a smaller one. Heuristic: a plan, not a bound; accurate
     to about 1e-9, found by zooming into a grid on the curve between the points that share ``p1`` and ``p2`` with p.
 
-    >>> print(distance_to_null([[0.99, 0.01, 0.0], [0.5, 0.5, 0.0]], 2.0).round(4))
+    >>> print(distance_to_null(np.array([[0.99, 0.01, 0.0], [0.5, 0.5, 0.0]]), 2.0).round(4))
     [ 0.5166 -0.7921]
     """
-    three, L = check_distribution(p), _check_margin(L)
-    ends = ndtri(three[..., 1]) + 0.5 * L, ndtri(three[..., 0]) - 0.5 * L
+    ends = ndtri(p[..., 1]) + 0.5 * L, ndtri(p[..., 0]) - 0.5 * L
     low, high = (np.clip(pick(*ends), LOWEST_T, 0.0) for pick in (np.minimum, np.maximum))
     grid = np.linspace(0.0, 1.0, 65)
     for _ in range(5):
         t = low[..., None] + (high - low)[..., None] * grid
         bottom = ndtr(t - 0.5 * L)
         q = np.stack([ndtr(t + 0.5 * L), bottom, np.maximum(ndtr(-t - 0.5 * L) - bottom, 0.0)], axis=-1)
-        divergence = rel_entr(three[..., None, :], q).sum(axis=-1)
+        divergence = rel_entr(p[..., None, :], q).sum(axis=-1)
         best = divergence.argmin(axis=-1)[..., None]
         low = np.take_along_axis(t, np.maximum(best - 1, 0), axis=-1)[..., 0]
         high = np.take_along_axis(t, np.minimum(best + 1, 64), axis=-1)[..., 0]
     least = np.maximum(np.take_along_axis(divergence, best, axis=-1)[..., 0], 0.0)
     return np.asarray(np.where(ends[1] > ends[0], 1.0, -1.0) * np.sqrt(2.0 * least), dtype=np.float64)
-
-
-def _check_difference(L: object) -> float:
-    number = check_real("L", L)
-    if not 0.0 <= number <= 1.0:
-        raise InvalidInput(f"L must be from 0 to 1; got {show(L)}")
-    return number
 
 
 def half_space_supremum(a: ArrayLike, L: float) -> FloatArray:
@@ -227,8 +211,9 @@ def half_space_supremum(a: ArrayLike, L: float) -> FloatArray:
     >>> print(half_space_supremum([1.5, 0.25, 0.75], 0.5).round(10))
     1.1875
     """
+    if not 0.0 <= check_real("L", L) <= 1.0:
+        raise InvalidInput(f"L must be from 0 to 1; got {show(L)}")
     a1, a2, a3 = np.moveaxis(check_three("a", a), -1, 0)
-    L = _check_difference(L)
     edge = np.maximum(0.5 * (a1 * (1.0 + L) + a2 * (1.0 - L)), a1 * L + a3 * (1.0 - L))
     return np.asarray(np.maximum(edge, np.maximum(a2, a3)) * (1.0 + SUPREMUM_ROUNDING) + 1e-300, dtype=np.float64)
 
@@ -243,7 +228,6 @@ def half_space_mixture(L: float) -> Mixture:
     >>> print(half_space_mixture(0.8).log_wealth([108, 109], [1, 1], [109, 110]).round(4))
     [6.5984 6.6888]
     """
-    L = _check_difference(L)
     place = RAY_RATIO ** np.arange(RAY_POINTS)
     stake = (1.0 - (1.0 - place) ** 2) / (1.0 + L)
     a = np.maximum(1.0 + stake[:, None] * (OUTCOMES - L), 1e-300)
@@ -251,25 +235,24 @@ def half_space_mixture(L: float) -> Mixture:
     return Mixture(log_factors(a, half_space_supremum(a, L)), np.log(weights / (weights.sum() * (1.0 + 1e-12))))
 
 
-def distance_to_half_space(p: ArrayLike, L: float) -> FloatArray:
+def distance_to_half_space(p: FloatArray, L: float) -> FloatArray:
     """Return the signed root of twice the least ``KL(p || q)`` over ``q1 - q2 = L``, for ``p[..., 3]``.
 
     Positive where p has a larger difference. A plan, not a bound: accurate to about 1e-9. The divergence is the most
     that ``E_p[ln(1 + lambda (v - L))]`` can be, found by the sign of its slope in lambda.
 
-    >>> print(distance_to_half_space([[0.9, 0.1, 0.0], [0.6, 0.4, 0.0]], 0.5).round(6))
+    >>> print(distance_to_half_space(np.array([[0.9, 0.1, 0.0], [0.6, 0.4, 0.0]]), 0.5).round(6))
     [ 0.380684 -0.328984]
     """
-    three, L = check_distribution(p), _check_difference(L)
-    side = three[..., 0] - three[..., 1] - L
+    side = p[..., 0] - p[..., 1] - L
     furthest = np.where(side > 0.0, 1.0 / (1.0 + L), -1.0 / max(1.0 - L, 1e-9))
     near, far = np.zeros(side.shape), furthest
     gain = OUTCOMES - L
     for _ in range(LAMBDA_HALVINGS):
         middle = 0.5 * (near + far)
         with np.errstate(divide="ignore", invalid="ignore"):
-            slope = np.where(three > 0.0, three * gain / (1.0 + middle[..., None] * gain), 0.0).sum(axis=-1)
+            slope = np.where(p > 0.0, p * gain / (1.0 + middle[..., None] * gain), 0.0).sum(axis=-1)
         onward = slope * furthest > 0.0
         near, far = np.where(onward, middle, near), np.where(onward, far, middle)
-    growth = np.maximum(xlogy(three, np.maximum(1.0 + near[..., None] * gain, 0.0)).sum(axis=-1), 0.0)
+    growth = np.maximum(xlogy(p, np.maximum(1.0 + near[..., None] * gain, 0.0)).sum(axis=-1), 0.0)
     return np.asarray(np.copysign(np.sqrt(2.0 * growth), side), dtype=np.float64)

@@ -56,7 +56,7 @@ MIXTURES: dict[MarginKind, Callable[[float], Mixture]] = {
 }
 """For each margin the e-values against one of at most L."""
 
-DISTANCES: dict[MarginKind, Callable[[ArrayLike, float], FloatArray]] = {
+DISTANCES: dict[MarginKind, Callable[[FloatArray, float], FloatArray]] = {
     "quantile": distance_to_null,
     "probability": distance_to_half_space,
 }
