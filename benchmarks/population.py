@@ -1,6 +1,7 @@
 """Certified accuracy of a population from few draws, simulated from recorded certificates.
 
     python benchmarks/population.py LOG --sigma 0.25 --radius 0.5
+    python benchmarks/population.py --run evidence/population/few --sigma 0.25 --radii 0.25 0.5
     python benchmarks/population.py --picture docs/images/population.png
 
 LOG is a table (tabs) of certificates from 100,000 draws of each input, with the columns ``predict``, ``radius`` and
@@ -12,7 +13,8 @@ log with replacement, votes of n draws are simulated, and the limits at level 0.
 - ``votes``: the usual way, every input certified by Clopper-Pearson at level .001, the false ones paid;
 - ``known``: the limit that would be had if every probability were known.
 
-The last line is common practice: 500 inputs with 100,000 draws each. The picture shows a polynomial below its step.
+The last line is common practice: 500 inputs with 100,000 draws each. ``--run`` prints the limits of common practice
+from a recorded run instead, each at level 0.999 for its radius alone. The picture shows a polynomial below its step.
 """
 
 import argparse
@@ -27,6 +29,7 @@ from scipy.special import betaincinv, ndtr
 from buckler import population_accuracy
 from buckler.bounds.bernstein import below_step, binomial_pmf, fitted_pmf
 from buckler.bounds.binomial import clopper_pearson_lower
+from buckler.runs.store.evidence import open_evidence
 from buckler.types import BoolArray, FloatArray, IntArray
 
 RECORDED = 100_000
@@ -104,6 +107,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("log", type=Path, nargs="?")
     parser.add_argument("--picture", type=Path, help="draw the polynomials instead, to this file")
+    parser.add_argument("--run", type=Path, help="print the limits of common practice from this run instead")
+    parser.add_argument("--radii", type=float, nargs="+", default=[0.25, 0.5], help="of --run")
     parser.add_argument("--sigma", type=float, default=0.25)
     parser.add_argument("--radius", type=float, default=0.5)
     parser.add_argument("--inputs", type=int, default=10_000)
@@ -113,8 +118,15 @@ def main() -> None:
     if options.picture is not None:
         draw(options.picture)
         return
+    if options.run is not None:
+        evidence = open_evidence(options.run)
+        counts, _, labels = evidence.counts()
+        right, n = counts.values[np.arange(len(labels)), labels], int(counts.values[0].sum())
+        for radius in options.radii:
+            print(f"r = {radius:g}: {by_votes(right, n, float(ndtr(radius / options.sigma))):.4f}")
+        return
     if options.log is None:
-        parser.error("a log of certificates, or --picture, must be given")
+        parser.error("a log of certificates, --run or --picture must be given")
     p = recorded_probabilities(options.log, options.sigma)
     exactly = (options.sigma, options.radius)
     print(f"{'inputs':>8} {'draws':>8} {'truth':>7} {'known':>7} {'h':>7} {'list':>7} {'votes':>7} {'seconds':>8}")

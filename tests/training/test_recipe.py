@@ -48,7 +48,9 @@ def test_command_of_consistency_and_an_adversary() -> None:
     assert config.choices().keys() - TrainingConfig(sigma=0.25).choices().keys() == {
         "consistency", "adversary", "attack_steps"
     }  # fmt: skip
-    assert TrainingConfig(sigma=0.0, lam=2.5, consistency=5.0).stem("cifar10") == "cifar10-resnet110-splitting2.50"
+    assert TrainingConfig(sigma=0.0, lam=2.5, consistency=5.0).stem("cifar10") == (
+        "cifar10-resnet110-consistency-splitting2.50"
+    )
 
 
 def test_command_of_other_noise_and_of_a_denoiser() -> None:
