@@ -1,7 +1,7 @@
 """Publication figures (PNG, PDF, SVG) in one colour-blind-safe style; the same curves always give the same bytes."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -35,20 +35,15 @@ def check_figure(path: Path) -> str:
 
 
 def accuracy_plot(curves: Sequence[Curve], path: Path, title: str, *, ylabel: str = "certified accuracy") -> None:
-    """Draw certified accuracy against radius, one curve a method, to a PNG, PDF or SVG file.
-
-    The shaded band reaches down to the accuracy that holds with probability ``1 - delta`` at all radii at once.
-    """
-    with _figure([path], 1) as (_, grid):
-        axes = grid[0]
-        _draw(axes[0], curves, _looks(curves))
-        axes[0].set(xlabel=radius_axis(curves), ylabel=ylabel, title=title)
-        axes[0].legend(title=_band(curves))
+    """Draw the picture of ``accuracy_figure`` to a PNG, PDF or SVG file."""
+    check_figure(path)
+    _save(accuracy_figure(curves, title, ylabel=ylabel), [path])
 
 
 def bracket_plot(curve: BracketCurve, path: Path, title: str, norm: str = "l2") -> None:
     """Draw accuracy against distance: the certified curve, the refuted curve, and the unknown strip between them."""
-    with _figure([path], 1) as (_, grid):
+    check_figure(path)
+    with _styled(1) as (figure, grid):
         axes, r = grid[0][0], curve.radii
         axes.fill_between(r, curve.known, curve.refuted, step="post", color="0.5", alpha=0.2, label="unknown")
         axes.plot(r, curve.refuted, "--", color=PALETTE[1], label="at most: not refuted", drawstyle="steps-post")
@@ -57,28 +52,28 @@ def bracket_plot(curve: BracketCurve, path: Path, title: str, norm: str = "l2") 
             xlabel=f"distance r ({norm})", ylabel="accuracy", title=title, ylim=(0.0, 1.02), xlim=(0.0, float(r[-1]))
         )
         axes.legend()
+    _save(figure, [path])
 
 
 def accuracy_figure(
     curves: Sequence[Curve], title: str = "", *, ylabel: str = "certified accuracy", ax: Any = None
 ) -> Any:
-    """Return the picture of ``accuracy_plot`` as a matplotlib figure, which a notebook shows by itself.
+    """Return a matplotlib figure of certified accuracy against radius, which a notebook shows by itself.
 
-    With ``ax`` the curves are added to these axes, in the looks that follow the ones there.
+    The shaded band reaches down to the accuracy that holds with probability ``1 - delta`` at all radii at once. With
+    ``ax`` the curves are added to these axes, in the looks that follow the ones there.
     """
-    if ax is not None:
-        if not hasattr(ax, "get_lines"):
-            raise InvalidInput(f"ax must be axes of matplotlib, one of plt.subplots(); got {show(ax)}")
-        taken = len(ax.get_lines())
-        _draw(ax, curves, {curve.name: _look(taken + i) for i, curve in enumerate(curves)})
-        ax.set(xlabel=radius_axis(curves), ylabel=ylabel, **({"title": title} if title else {}))
-        ax.legend(title=_band(curves))
-        return ax.figure
-    with _figure([], 1) as (figure, grid):
-        _draw(grid[0][0], curves, _looks(curves))
-        grid[0][0].set(xlabel=radius_axis(curves), ylabel=ylabel, title=title)
-        grid[0][0].legend(title=_band(curves))
-    figure._repr_png_ = lambda: _png(figure)
+    if ax is not None and not hasattr(ax, "get_lines"):
+        raise InvalidInput(f"ax must be axes of matplotlib, one of plt.subplots(); got {show(ax)}")
+    place: Any = _styled(1) if ax is None else nullcontext((ax.figure, [[ax]]))
+    with place as (figure, grid):
+        axes = grid[0][0]
+        taken = len(axes.get_lines())
+        _draw(axes, curves, {curve.name: _look(taken + i) for i, curve in enumerate(curves)})
+        axes.set(xlabel=radius_axis(curves), ylabel=ylabel, **({"title": title} if title else {}))
+        axes.legend(title=_band(curves))
+    if ax is None:
+        figure._repr_png_ = lambda: _png(figure)
     return figure
 
 
@@ -105,7 +100,7 @@ def margin_grid(columns: Sequence[Column], paths: Sequence[Path], title: str) ->
         raise InvalidInput("columns must each hold at least one curve of either margin")
     everything = [curve for _, first, second in columns for curve in (*first, *second)]
     looks = _looks(everything)
-    with _figure(paths, len(columns), rows=2) as (figure, axes):
+    with _styled(len(columns), rows=2) as (figure, axes):
         for k, (name, *pair) in enumerate(columns):
             for place, curves, which in zip(axes[:, k], pair, ("first", "second"), strict=True):
                 _draw(place, curves, looks)
@@ -117,6 +112,7 @@ def margin_grid(columns: Sequence[Column], paths: Sequence[Path], title: str) ->
         handles = {line.get_label(): line for place in axes.flat for line in place.get_lines()}
         figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, title=_band(everything))
         figure.suptitle(title, fontsize=10)
+    _save(figure, paths)
 
 
 def one_below_another(figures: Sequence[Path], path: Path) -> None:
@@ -157,28 +153,33 @@ def _band(curves: Sequence[Curve]) -> str:
 
 
 @contextmanager
-def _figure(paths: Sequence[Path], panels: int, rows: int = 1) -> Iterator[tuple[Any, Any]]:
-    """Yield a figure and its axes ``[row, panel]`` in the house style, and write it when the block ends."""
-    kinds = [check_figure(path) for path in paths]
+def _styled(panels: int, rows: int = 1) -> Iterator[tuple[Any, Any]]:
+    """Yield a figure and its axes ``[row, panel]`` in the house style."""
     try:
         from matplotlib import rc_context
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-        from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ImportError:
         raise MissingExtra("matplotlib", "report") from None
     with rc_context(STYLE):
         width = 6.4 if panels == 1 else max(6.4, 2.9 * panels)
         height = 4.0 if panels == rows == 1 else 3.2 * rows
-        layout = ConstrainedLayoutEngine()
-        figure = Figure(figsize=(width, height), dpi=STYLE["savefig.dpi"], layout=layout)
+        figure = Figure(figsize=(width, height), dpi=STYLE["savefig.dpi"], layout="constrained")
         FigureCanvasAgg(figure)
         yield figure, figure.subplots(rows, panels, sharey=True, squeeze=False)
+
+
+def _save(figure: Any, paths: Sequence[Path]) -> None:
+    """Write one drawing to all files, in the format that each ending names."""
+    from matplotlib import rc_context
+
+    # Without a date, equal figures are equal files.
+    dateless: dict[str, Any] = {"png": {"Software": "buckler"}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
+    with rc_context(STYLE):
         # The layout is computed once for all formats: it takes longer than drawing, and saving would do it again.
-        layout.execute(figure)
+        figure.get_layout_engine().execute(figure)
         figure.set_layout_engine(None)
-        # Without a date, equal figures are equal files.
-        dateless = {"png": {"Software": "buckler"}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
-        for path, kind in zip(paths, kinds, strict=True):
+        for path in paths:
+            kind = check_figure(path)
             with atomic_write(path) as temporary:
                 figure.savefig(temporary, format=kind, metadata=dateless[kind])
