@@ -11,28 +11,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from buckler.certify.methods import Method
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import Curve, margin_accuracy
 from buckler.paper.estimators import is_limit
 from buckler.paper.printed import ALPHA
-from buckler.runs.certify import limits_of_evidence, needed
+from buckler.runs.certify import limits_of_evidence
 from buckler.runs.store.evidence import Evidence, open_evidence
 from buckler.runs.store.folder import MANIFEST
-from buckler.types import ArrayLike, BoolArray, FloatArray, MarginKind
+from buckler.types import ArrayLike, FloatArray, MarginKind
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordedLimits:
-    """A lower limit ``low`` of the margin for each input, and whether its class is right; no guarantee unless sound."""
+    """A lower limit ``low`` of the margin of each input's true label; no guarantee unless ``sound``."""
 
     low: FloatArray
-    right: BoolArray
     sound: bool
 
     def curve(self, margins: ArrayLike, name: str = "") -> Curve:
-        """Return the share of inputs that are right and whose limit reaches each margin."""
-        return margin_accuracy(self.low, self.right, margins, alpha=ALPHA, sound=self.sound, name=name)
+        """Return the share of inputs whose limit reaches each margin."""
+        right = np.ones(self.low.shape, dtype=np.bool_)
+        return margin_accuracy(self.low, right, margins, alpha=ALPHA, sound=self.sound, name=name)
 
 
 def answers(run: Evidence, n: int, temperature: float | None) -> bool:
@@ -46,31 +48,21 @@ def answers(run: Evidence, n: int, temperature: float | None) -> bool:
 
 
 def recorded_limits(
-    run: Evidence,
-    methods: Sequence[Method],
-    margin: MarginKind,
-    n: int,
-    temperature: float | None,
-    certified_class: str | None = "label",
+    run: Evidence, methods: Sequence[Method], margin: MarginKind, n: int, temperature: float | None
 ) -> list[RecordedLimits]:
     """Return the limits by each method from the first n draws: of votes, or of softmax scores at a temperature.
 
-    ``certified_class`` is the true label unless told; None is the class that a certificate would be of.
-
-    **Guarantee.** Where ``sound``: each is above the margin of its class with probability at most ``ALPHA``.
+    **Guarantee.** Where ``sound``: each is above the margin of the true label with probability at most ``ALPHA``.
     """
     if not answers(run, n, temperature):
         what = "votes" if temperature is None else f"softmax scores at temperature {temperature:g}"
         raise InvalidInput(f"{str(run.root)!r} does not hold {n} draws of {what}")
     found = limits_of_evidence(
-        run, methods, alpha=ALPHA, margin=margin, n=n, certified_class=certified_class,
+        run, methods, alpha=ALPHA, margin=margin, n=n, certified_class="label",
         temperature=temperature if run.spec.scores == "logits" else None,
     )  # fmt: skip
-    labels = needed(found.labels)
     made = zip(methods, found.answers, strict=True)
-    return [
-        RecordedLimits(one.low, one.chosen.classes == labels, is_limit(method, margin)) for method, (_, one) in made
-    ]
+    return [RecordedLimits(one.low, is_limit(method, margin)) for method, (_, one) in made]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -135,7 +135,6 @@ def page_facts(library: Library, made: Sequence[Reproduced]) -> dict[str, Any]:
         "valid": VALID,
         "invalid": INVALID,
         "estimate": ESTIMATE,
-        "differing": {table.printed.name: table.differing for table in made},
         "artefact": next((_artefact(table) for table in made if table.printed.number == 1), None),
         "agreement": _agreement(made),
         "differences": [row for table in made for row in _differences(table)],

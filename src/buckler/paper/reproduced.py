@@ -72,12 +72,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Reproduced:
-    """A table of the paper as it is shown; ``differing`` cells change where the class is that of a certificate."""
+    """A table of the paper as it is shown."""
 
     printed: PrintedTable
     caption: str
     lines: tuple[Line, ...]
-    differing: int
 
     def line(self, n: int, method: str) -> Line:
         """Return our run of a method at n draws."""
@@ -93,19 +92,12 @@ def reproduce_table(table: PrintedTable, library: Library) -> Reproduced | None:
     """Return a table of the paper with our rows below its own, or None where there is no evidence for it."""
     lines: list[Line] = []
     found: list[Evidence] = []
-    differing = 0
 
     def add(run: Evidence, n: int, asked: list[tuple[Method, str, str | None]]) -> None:
-        nonlocal differing
-        # None is the class that a certificate is of: beside the label it shows what knowing the label is worth.
-        methods = [method for method, _, _ in asked]
-        known, chosen = (
-            recorded_limits(run, methods, table.margin, n, table.temperature, by) for by in ("label", None)
-        )
-        for (method, name, standing), limits, other in zip(asked, known, chosen, strict=True):
-            cells, others = (one.curve(table.margins).accuracy.tolist() for one in (limits, other))
-            differing += sum(rounded_down(a) != rounded_down(b) for a, b in zip(cells, others, strict=True))
-            lines.append(Line(n, method.name, name, standing or (VALID if limits.sound else INVALID), tuple(cells)))
+        found_limits = recorded_limits(run, [method for method, _, _ in asked], table.margin, n, table.temperature)
+        for (method, name, standing), limits in zip(asked, found_limits, strict=True):
+            accuracy = tuple(limits.curve(table.margins).accuracy.tolist())
+            lines.append(Line(n, method.name, name, standing or (VALID if limits.sound else INVALID), accuracy))
 
     for n, rows in table.rows.items():
         run = library.find("cifar10", table.sigma, n, table.temperature)
@@ -129,7 +121,7 @@ def reproduce_table(table: PrintedTable, library: Library) -> Reproduced | None:
         f"Table {table.number} of the paper: certified accuracy at the {which} margin, {table.case} case, CIFAR-10, "
         f"sigma {table.sigma:g}{temperature}, alpha {ALPHA:g}, {found[0].inputs} test images, A the true label."
     )
-    return Reproduced(table, caption, tuple(lines), differing)
+    return Reproduced(table, caption, tuple(lines))
 
 
 def text_table(table: Reproduced) -> TextTable:

@@ -72,24 +72,6 @@ def accuracy_chart(series: Sequence[Look], value: str, axis: str, top: float) ->
     return _chart("curves", 320) | {"layer": layers, "params": parameters}
 
 
-def bracket_chart(value: str, axis: str, top: float) -> dict[str, Any]:
-    """Return the chart of both accuracies; rows ``(radius, certified, refuted, known)`` come as ``bracket``.
-
-    Between two radii of the grid either line shows the value that is certain there: never more than is known.
-    """
-    x = _number("radius", axis, domain=[0, top], nice=False)
-    y = {name: _number(name, value, domain=[0, 1]) for name in ("known", "certified", "refuted")}
-    strip = {"type": "area", "color": "currentColor", "interpolate": "step-after", "opacity": 0.15}
-    below = {"type": "line", "color": COLOURS[0], "interpolate": "step-before", "strokeWidth": 2}
-    above = {"type": "line", "color": COLOURS[1], "interpolate": "step-after", "strokeWidth": 2, "strokeDash": [7, 3]}
-    layers = [
-        {"mark": strip, "encoding": {"x": x, "y": y["known"], "y2": {"field": "refuted"}}},
-        {"mark": below, "encoding": {"x": x, "y": y["certified"]}},
-        {"mark": above, "encoding": {"x": x, "y": y["refuted"]}},
-    ]
-    return _chart("bracket", 260) | {"layer": layers}
-
-
 def histogram_chart(axis: str, step: float) -> dict[str, Any]:
     """Return the chart of radii; rows ``(low, high, kind, rank, count)``, ``step`` wide, come as ``histogram``."""
     kinds = ["predicted right", "predicted wrong", "label unknown"]

@@ -27,8 +27,7 @@ from buckler.certify.methods import methods
 from buckler.errors import InvalidInput, MissingExtra
 from buckler.evaluate.curves import Curve, Histogram
 from buckler.evaluate.population import PopulationAccuracy
-from buckler.evaluate.refutations import BracketCurve
-from buckler.report.charts import Look, accuracy_chart, bracket_chart, histogram_chart, looks, runtime
+from buckler.report.charts import Look, accuracy_chart, histogram_chart, looks, runtime
 from buckler.report.plots import radius_axis
 from buckler.runs.results import TopVotes
 from buckler.types import AnyArray, IntArray
@@ -47,9 +46,6 @@ LARGEST_TABLE = 2_000
 
 POINTS_IN_WORDS = 11
 """Radii of the chart that are repeated as a table of text."""
-
-LINE = 2 / 320
-"""The width of a curve's line as a share of the chart's height: a band that is thinner is not seen."""
 
 SIDE = 48
 """Pixels of a tile; a multiple of 16, so that no block of the compressed sheet crosses two pictures."""
@@ -162,7 +158,6 @@ class Page:
     title: str
     promise: str
     class_names: Sequence[str] | None = None
-    bracket: BracketCurve | None = None
     card: object = None
 
     def __post_init__(self) -> None:
@@ -199,7 +194,7 @@ def payload_of(page: Page, sheet: dict[str, Any] | None) -> dict[str, Any]:
         start, points = (None, None) if sheet is None else (seen, seen + len(run.tiles))
         runs.append({"name": run.name, "tiles": start if run.tiles else None, "points": points})
         seen += len(run.pictures)
-    radii, edges, norm = series[0].curve.radii, series[0].histogram.edges, series[0].curve.norm
+    radii, edges = series[0].curve.radii, series[0].histogram.edges
     axis = radius_axis([one.curve for one in series])
     decimals = max(0, *(-int(Decimal(repr(float(r))).normalize().as_tuple().exponent) for r in radii))
     made: dict[str, Any] = {
@@ -212,7 +207,6 @@ def payload_of(page: Page, sheet: dict[str, Any] | None) -> dict[str, Any]:
             "accuracy": accuracy_chart(looks([one.run for one in series]), page.value, axis, float(radii[-1])),
             "histogram": histogram_chart(axis, float(edges[1] - edges[0])),
         },
-        "bracket": None,
         "population": [],
     }
     for place, run in enumerate(page.runs):
@@ -224,12 +218,6 @@ def payload_of(page: Page, sheet: dict[str, Any] | None) -> dict[str, Any]:
                 for r, low in pairs
                 if r <= float(radii[-1])
             ]
-    if (curve := page.bracket) is not None:
-        axis = f"distance r ({norm})" if norm else "distance r"
-        made["charts"]["bracket"] = bracket_chart("accuracy", axis, float(curve.radii[-1]))
-        columns = {"radius": curve.radii, "certified": curve.certified, "refuted": curve.refuted, "known": curve.known}
-        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
-        made["bracket"] = [dict(zip(columns, row, strict=True)) for row in rows]
     return made
 
 
@@ -402,7 +390,6 @@ def _render(page: Page, rows: int, pictures: bool) -> str:
         radii_in_words=payload["radii"][::step],
         value=page.value,
         labelled=all(run.labels is not None for run in runs),
-        bracket=None if page.bracket is None else _bracket_words(page.bracket),
         confidence=confidence(curve.delta),
         rows=rows,
         rows_left_out=rows < max(len(run.ids) for run in runs),
@@ -424,25 +411,11 @@ def _summary(one: Series, shape: Look, step: int) -> dict[str, Any]:
     }
 
 
-def _bracket_words(curve: BracketCurve) -> str:
-    """Return the chart of certified and refuted accuracy as a sentence."""
-    gap = curve.refuted - curve.certified
-    worst = int(gap.argmax())
-    return (
-        f"{curve.attacked:,} of {curve.inputs:,} inputs were attacked. Least is known at distance "
-        f"{curve.radii[worst]:.3g}, where accuracy lies between {rounded_down(float(curve.certified[worst]))} and "
-        f"{rounded_up(float(curve.refuted[worst]))}, each input with the error probability of both its statements."
-    )
-
-
 def _depth(series: Sequence[Series]) -> str:
-    """Return a sentence with the largest depth of the bands below their curves; an empty text without bands."""
+    """Return how deep the bands reach below their curves at most, in words; an empty text without bands."""
     deep = [float((one.curve.accuracy - one.curve.low).max()) for one in series]
-    if not any(deep):
-        return ""
     least, most = f"{min(deep):.3g}", f"{max(deep):.3g}"
-    words = f"{most} deep" if least == most else f"{least} to {most} deep"
-    return f"{words}, thinner than the line" if 0.0 < max(deep) < LINE else words
+    return "" if not any(deep) else f"{most} deep" if least == most else f"{least} to {most} deep"
 
 
 def _hash(text: str) -> str:

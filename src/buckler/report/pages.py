@@ -15,7 +15,6 @@ from buckler.certificates import Certificates
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import certified_accuracy, false_certificates, radius_histogram, round_grid
 from buckler.evaluate.population import USUAL_RADII, PopulationAccuracy, population_accuracy
-from buckler.evaluate.refutations import BracketCurve, bracket_curve
 from buckler.report.html import LARGEST_TABLE, Page, RunPage, Series, confidence, report_page, tiles
 from buckler.runs.results import Result, short_names
 from buckler.types import AnyArray
@@ -55,8 +54,7 @@ def build_page(
     pages = [_run_page(name, result, delta, command, folder) for name, result in zip(names, results, strict=True)]
     made = _series(shortened(names), results, delta)
     said = promise([one.certificates for one in made], delta)
-    bracket = _bracket(results[0]) if len(results) == 1 else None
-    return report_page(Page(pages, made, title, said, class_names, bracket, card))
+    return report_page(Page(pages, made, title, said, class_names, card))
 
 
 def _population(result: Result, delta: float) -> PopulationAccuracy | None:
@@ -65,14 +63,6 @@ def _population(result: Result, delta: float) -> PopulationAccuracy | None:
     if votes is None or len(votes) < FEWEST_INPUTS:
         return None
     return population_accuracy(votes, np.zeros(len(votes)), USUAL_RADII * noise.unit, noise=noise, delta=delta)
-
-
-def _bracket(result: Result) -> BracketCurve | None:
-    """Return certified and refuted accuracy, or None without refutations or labels."""
-    far = [one.radius for one in result.refutations if one.radius is not None]
-    if not far or result.labels is None:
-        return None
-    return bracket_curve(result.groups[0], result.refutations, round_grid(max(far), CELLS))
 
 
 def _check_names(results: Sequence[Result], class_names: Sequence[str] | None) -> None:

@@ -80,8 +80,6 @@
   })));
   const histogramView = embed("histogram-chart", payload.charts.histogram, { histogram: barRows(payload.series[0]) });
 
-  if (payload.bracket) embed("bracket-chart", payload.charts.bracket, { bracket: payload.bracket });
-
   const state = { series: 0, key: null, descending: false, page: 0, all: [], rows: [], open: null };
   let inputs = null;
 
