@@ -111,6 +111,11 @@ def test_rows_that_round_above_one_are_cut_there() -> None:
         )
 
 
+def test_two_draws_are_enough_for_every_limit() -> None:
+    for limit in LIMITS:
+        assert -1.0 <= float(score_margin_lower([[0.9, 0.1], [0.8, 0.2]], 0, 0.05, limit=limit)) < 0.75
+
+
 def test_a_label_without_hope_has_the_lowest_margin_there_is() -> None:
     rows = np.tile([[0.0, 1.0]], (50, 1))
     for limit in ("hoeffding", "star"):
@@ -404,6 +409,8 @@ def record(**change: Any) -> Scores:
 
 def test_the_columns_of_a_record() -> None:
     assert record().n == 2
+    for edge in (0.995, 1.005):  # exactly what rounding may leave of a row
+        assert record(values=np.array([[[edge, 0.0, 0.0]]])).values.max() == min(edge, 1.0)
     kept = record(columns=np.array([[2, 0, OTHERS]]), num_classes=1000, values=np.array([[[0.3, 0.2, 0.001]]]))
     assert kept.columns.tolist() == [[2, 0, OTHERS]]
 
