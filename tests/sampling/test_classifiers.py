@@ -11,9 +11,6 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.torch import save_file
-from sklearn.ensemble import RandomForestClassifier
-from sklearn.linear_model import LogisticRegression
-from sklearn.svm import LinearSVC
 from torch import nn
 
 from buckler.errors import ClassifierError, InvalidInput
@@ -174,27 +171,6 @@ def test_an_onnx_file_votes_as_numpy_does(tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "labels.onnx")
     with pytest.raises(InvalidInput, match=r"logits as its first output; got tensor\(int64\)"):
         as_classifier(tmp_path / "labels.onnx")
-
-
-@pytest.mark.parametrize("kind", ["logistic", "forest", "svc", "binary"])
-def test_scikit_learn_estimators_vote_as_they_predict(kind: str) -> None:
-    random = np.random.default_rng(0)
-    rows = random.random((120, 16))
-    target = (rows[:, 0] * 3).astype(int) if kind != "binary" else (rows[:, 0] > 0.5).astype(int)
-    estimator = {
-        "logistic": LogisticRegression(),
-        "forest": RandomForestClassifier(10, random_state=0),
-        "svc": LinearSVC(dual="auto"),
-        "binary": LinearSVC(dual="auto"),
-    }[kind].fit(rows, target)
-    classifier = as_classifier(estimator)
-    assert classifier.num_classes == len(set(target))
-    logits = np.asarray(classifier(X))
-    assert logits.shape == (3, classifier.num_classes)
-    assert (logits.argmax(axis=1) == estimator.predict(X.reshape(3, -1))).all()
-    assert draw_counts(estimator, X, **DRAW).sum() == 600
-    with pytest.raises(InvalidInput, match="fitted"):
-        as_classifier(LogisticRegression())
 
 
 @pytest.mark.parametrize("suffix", ["safetensors", "pt"])

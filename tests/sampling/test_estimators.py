@@ -11,7 +11,7 @@ from buckler.types import AnyArray
 
 pytest.importorskip("sklearn")
 
-from sklearn.ensemble import StackingClassifier
+from sklearn.ensemble import RandomForestClassifier, StackingClassifier
 from sklearn.feature_selection import RFE
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
@@ -20,7 +20,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC, NuSVC
+from sklearn.svm import SVC, LinearSVC, NuSVC
 
 CENTRES = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0], [2.0, 2.0]])
 
@@ -34,7 +34,7 @@ def blobs(classes: int, rows: int = 40) -> tuple[AnyArray, AnyArray]:
 
 def fitted(names: list[Any], model: Any = None) -> Any:
     x, y = blobs(len(names))
-    return (model or GaussianNB()).fit(x, np.array(names)[y])
+    return (GaussianNB() if model is None else model).fit(x, np.array(names)[y])
 
 
 @pytest.mark.parametrize("names", [[1, 2, 3], [10, 20, 30], ["cat", "dog", "emu"], [1.0, 2.0, 3.0]])
@@ -143,9 +143,11 @@ class _Counted(_Fixed):
         return np.full((len(x), 3), 1 / 3)
 
 
-def test_another_number_of_scores_than_classes_is_refused() -> None:
+def test_an_estimator_without_a_score_for_each_class_is_refused() -> None:
     with pytest.raises(ClassifierError, match=r"score for each of 2 classes; got shape \(\d+, 3\)"):
         buckler.Smoothed(_Counted([0, 1]), sigma=0.3).certify(CENTRES[:1], n=20)
+    with pytest.raises(InvalidInput, match="must be a fitted scikit-learn classifier"):
+        buckler.Smoothed(LogisticRegression(), sigma=0.3)
 
 
 @pytest.mark.parametrize(
@@ -153,6 +155,8 @@ def test_another_number_of_scores_than_classes_is_refused() -> None:
     [
         SVC(),  # breaks ties of pairwise votes by position, and its decision function by confidence
         LogisticRegression(),
+        LinearSVC(),
+        RandomForestClassifier(10, random_state=0),
         KNeighborsClassifier(2),  # halves tie
     ],
 )

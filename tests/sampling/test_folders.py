@@ -176,13 +176,6 @@ def test_a_run_with_both_certifies_resumes_and_knows_them(home: Path, tmp_path: 
     assert "another model" in capsys.readouterr().err
 
 
-def test_decide_with_both(home: Path, tmp_path: Path) -> None:
-    out = tmp_path / "decided.parquet"
-    drawing = [*names(home), "--data", str(home / "data.npz"), "--sigma", "0.25", "--limit", "2", "--max-n", "60"]
-    assert run(["decide", "--radii", "0.01", *drawing, "--out", str(out), "--quiet"]) == 0
-    assert out.exists()
-
-
 def test_folders_that_are_not_denoisers_are_refused(home: Path, tmp_path: Path) -> None:
     def refused(folder: Path, named: str) -> None:
         with pytest.raises(InvalidInput, match=named):
