@@ -25,7 +25,7 @@ from buckler.errors import BucklerWarning, StoreError
 from buckler.noise import Gaussian
 from buckler.runs import identity
 from buckler.runs.executor import Executor
-from buckler.runs.identity import NOT_REPEATABLE, Work, identify
+from buckler.runs.identity import NOT_REPEATABLE, begin, identify
 from buckler.runs.sample import Summary, sample
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import open_evidence
@@ -307,14 +307,14 @@ def test_a_model_that_does_not_repeat_itself_is_named(tmp_path: Path) -> None:
     assert open_evidence(tmp_path / "run").provenance().caution == "The model gave different logits for the same batch."
 
 
-def record_of_a_worker(model: Any, known: identity.Identity, probe: identity.Probe, **options: Any) -> Any:
+def record_of_a_worker(model: Any, known: identity.Identity, probe: identity.Probe, allow: bool = False) -> Any:
     """Return what a worker's step is given as the record of its model."""
 
     def step(engine: Any, record: Any, *_: Any) -> Iterator[Any]:
         del engine
         yield record
 
-    with Work(probe, known, step, **options).begin(as_classifier(model, num_classes=3), 1) as compute:
+    with begin(probe, known.record, step, allow, as_classifier(model, num_classes=3), 1) as compute:
         return next(compute(None, Path(), print))
 
 
@@ -327,7 +327,7 @@ def test_every_worker_must_be_the_same_model(monkeypatch: pytest.MonkeyPatch) ->
 
     with pytest.raises(StoreError, match="different models: its logits for the same noisy inputs differ"):
         record_of_a_worker(other, known, probe)
-    assert record_of_a_worker(other, known, probe, allow_other_model=True)["answers"] != known.record["answers"]
+    assert record_of_a_worker(other, known, probe, allow=True)["answers"] != known.record["answers"]
     monkeypatch.setattr(identity, "environment", lambda _: {"numpy": "0.0"})
     with pytest.raises(StoreError, match=r"numpy: '.*' at one, '0\.0' at another"):
         record_of_a_worker(linear, known, probe)

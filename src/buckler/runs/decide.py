@@ -20,7 +20,7 @@ from buckler.certify.sequential import Decided
 from buckler.errors import InvalidInput, StoreError, check_alpha, check_choice, check_label, check_positive, show
 from buckler.noise import default_margin
 from buckler.runs.executor import Executor
-from buckler.runs.identity import Identity, Lookup, Record, Work, admit, identify, is_same, records_in, replayed_in
+from buckler.runs.identity import Identity, Lookup, Record, admit, begin, identify, is_same, records_in, replayed_in
 from buckler.runs.spec import FOR_EVIDENCE, NAMES, CertifiedClass, RunSpec, difference, noise_in
 from buckler.runs.store.tables import DecisionTable, Drawing, read_decisions, write_decisions
 from buckler.sampling.classifiers import Classifier
@@ -181,8 +181,8 @@ def decide(
             yield ToDecide(inputs, tuple(made.kept.get(name) for name in part.ids))
 
     step = partial(decide_block, target.ladder(spec, made.final_n), spec.n0)
-    begin = Work(probe, identity, step).begin
-    return made.fill(executor.run(begin, blocks(), made.take, deadline=deadline), progress)
+    work = partial(begin, probe, identity.record, step, False)
+    return made.fill(executor.run(work, blocks(), made.take, deadline=deadline), progress)
 
 
 def _labels(spec: RunSpec, target: Target, dataset: Dataset) -> Any:

@@ -114,29 +114,27 @@ def identify(spec: RunSpec, executor: Executor, dataset: Dataset) -> tuple[Ident
     return Identity(record, data_hash(dataset, probe)), probe
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Work:
-    """What a worker does with each block, after its model was compared with the run's.
+@contextmanager
+def begin(
+    probe: Probe,
+    expected: Record,
+    step: Callable[..., Iterator[int]],
+    allow_other_model: bool,
+    classifier: Classifier,
+    threads: int | None,
+) -> Iterator[ComputeBlock]:
+    """Yield what computes a block in a worker; raise StoreError if the worker's model is not the one expected.
 
     ``step`` yields draws from an engine, the record of the worker's model, a block's data, a folder and a sink.
     """
-
-    probe: Probe
-    identity: Identity
-    step: Callable[..., Iterator[int]]
-    allow_other_model: bool = False
-
-    @contextmanager
-    def begin(self, classifier: Classifier, threads: int | None) -> Iterator[ComputeBlock]:
-        """Yield the function that computes a block; raise StoreError for another model than the run's."""
-        expected, here = self.identity.record, self.probe.record(classifier, threads)
-        if expected["answers"] == NOT_REPEATABLE:
-            here["answers"] = NOT_REPEATABLE
-        if not self.allow_other_model and not is_same(expected, here):
-            raise StoreError(f"the workers run different models: {changes(expected, here, ('at one', 'at another'))}")
-        engine = self.probe.spec.engine(classifier, threads)
-        with engine.session():
-            yield partial(self.step, engine, here)
+    here = probe.record(classifier, threads)
+    if expected["answers"] == NOT_REPEATABLE:
+        here["answers"] = NOT_REPEATABLE
+    if not allow_other_model and not is_same(expected, here):
+        raise StoreError(f"the workers run different models: {changes(expected, here, ('at one', 'at another'))}")
+    engine = probe.spec.engine(classifier, threads)
+    with engine.session():
+        yield partial(step, engine, here)
 
 
 def data_hash(dataset: Dataset, probe: Probe) -> str:
@@ -283,21 +281,13 @@ def provenance(drawn: Iterable[tuple[Record, int]], replayed: tuple[int, int]) -
 
 
 def environment(classifier: Classifier) -> dict[str, str]:
-    """Return the library versions, the device and the instruction sets that a classifier's logits depend on."""
-    found = {
-        "buckler": _version("buckler"),
-        "numpy": np.__version__,
-        "machine": platform.machine(),
-        "instructions": _instructions(),
-        "device": "cpu",
-    }
+    """Return the library versions and the device that a classifier's logits depend on."""
+    found = {"buckler": _version("buckler"), "numpy": np.__version__, "machine": platform.machine(), "device": "cpu"}
     if classifier.backend == "torch":
         torch: Any = sys.modules["torch"]  # imported by whoever made the classifier
         cuda = classifier.device.startswith("cuda")
         found["torch"] = torch.__version__
         found["device"] = torch.cuda.get_device_name(classifier.device) if cuda else classifier.device
-        if not cuda:
-            found["torch instructions"] = torch.backends.cpu.get_cpu_capability()
     else:
         # A callable may call any of these libraries, so all that are installed count.
         known = ["onnxruntime", "scikit-learn", "torch"] if classifier.library is None else [classifier.library]
@@ -311,10 +301,3 @@ def _version(library: str) -> str:
         return version(library)
     except PackageNotFoundError:
         return "not installed"
-
-
-def _instructions() -> str:
-    """Return the instruction sets of this processor that NumPy's kernels choose between."""
-    shown = np.show_config(mode="dicts")
-    found = shown.get("SIMD Extensions", {}).get("found", []) if isinstance(shown, dict) else []
-    return " ".join(map(str, found)) or "baseline"

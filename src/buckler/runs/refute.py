@@ -14,7 +14,7 @@ import numpy as np
 from buckler.certificate import Bracket, Refutation
 from buckler.errors import InvalidInput, check_whole
 from buckler.evaluate.refutations import RefutationSettings, check_searched, to_refute
-from buckler.runs.identity import Lookup, Work, identify
+from buckler.runs.identity import Lookup, begin, identify
 from buckler.runs.open_run import OpenRun
 from buckler.runs.results import Result
 from buckler.runs.spec import FOR_EVIDENCE, NAMES
@@ -127,8 +127,8 @@ def refute(
             inputs = Inputs(x, tuple(names), np.array([claim.label for claim in claims]))
             yield ToRefute(inputs, np.array([claim.radius for claim in claims]))
 
-    begin = Work(probe, identity, partial(refute_block, how)).begin
-    made = kept.fill(run.executor.run(begin, blocks(), kept.take), progress)
+    work = partial(begin, probe, identity.record, partial(refute_block, how), False)
+    made = kept.fill(run.executor.run(work, blocks(), kept.take), progress)
     known = drawn_by is not None and drawn_by.startswith("answers:")
     return Refuted(made, drawn_by == answers if known else None)
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, check_whole
 from buckler.runs.executor import Executor
-from buckler.runs.identity import Lookup, Work, identify
+from buckler.runs.identity import Lookup, begin, identify
 from buckler.runs.spec import MOST_TOGETHER, RunSpec, ScoreKind
 from buckler.runs.store.folder import ShardRange, open_writer
 from buckler.runs.store.sealed import temporary
@@ -179,7 +179,7 @@ def sample(
             lookup.check(finished.ids, finished.input_hashes)
         most = None if max_samples is None else max_samples // each
         blocks = Blocks(writer.spec, dataset, writer.missing(), writer.begun, most)
-        work = Work(probe, identity, partial(draw_block, writer.spec), allow_other_model)
+        work = partial(begin, probe, identity.record, partial(draw_block, writer.spec), allow_other_model)
 
         def take(made: PartialInput | tuple[int, Shard]) -> None:
             nonlocal rows
@@ -203,7 +203,7 @@ def sample(
 
         there, total = writer.inputs_done * each + under_way(), len(dataset) * each
         try:
-            for more in executor.run(work.begin, blocks, take, writer.step_folder, deadline):
+            for more in executor.run(work, blocks, take, writer.step_folder, deadline):
                 drawn += more
                 progress(min(there + drawn, total), total, drawn)
         except KeyboardInterrupt:
