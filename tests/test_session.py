@@ -37,52 +37,6 @@ def smoothed(model: Any = None, **options: Any) -> Smoothed:
     return Smoothed(model or Counting(), 0.5, 2, **options)
 
 
-@pytest.mark.parametrize("scores", [None, Softmax(0.5)])
-@pytest.mark.parametrize("how", [{}, {"labels": LABELS}, {"n0": 30}])
-def test_each_group_has_its_own_labels_and_draws(scores: Any, how: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches of 16 rows make a group of every two inputs; one group takes all of them otherwise."""
-    monkeypatch.setattr(session, "MOST_SCORES", 300)
-    in_groups = smoothed(scores=scores, batch_size=16).certify(POINTS, n=50, alpha=0.1, **how)
-    monkeypatch.undo()
-    together = smoothed(scores=scores).certify(POINTS, n=50, alpha=0.1, **how)
-    assert in_groups == together
-    if "labels" in how:
-        wrong = smoothed(scores=scores, batch_size=16).certify(POINTS, n=50, alpha=0.1, labels=1 - LABELS)
-        assert in_groups.accuracy(LABELS)[0] > 0.5
-        assert wrong.accuracy(1 - LABELS)[0] < 0.1
-
-
-@pytest.mark.parametrize("how", [{}, {"labels": LABELS}, {"n0": 30}])
-def test_each_group_of_scores_until_decided_has_its_own(how: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    options: Any = {"radii": [0.1], "max_n": 400, "alpha": 0.1, **how}
-    together = smoothed(scores=Softmax(0.1)).certify_until(POINTS, **options)
-    monkeypatch.setattr(session, "MOST_SCORES", 2 * 400 * 3)
-    assert smoothed(scores=Softmax(0.1)).certify_until(POINTS, **options) == together
-    assert together.accuracy(LABELS)[0] > 0.5
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"n": 300}, {"n": 200, "margin": "probability", "method": "bonferroni", "alpha": 0.05}, {"n": 50, "n0": 9}],
-)
-def test_many_are_what_each_is_alone(options: Any) -> None:
-    points = POINTS[::5]
-    made = smoothed().certify(points, seed=3, **options)
-    assert made == [smoothed().certify(point[None], seed=3, **options)[0] for point in points]
-    named = smoothed().certify(points, seed=3, ids=[str(i) for i in range(len(points))], **options)
-    assert named[2] == smoothed().certify(points[2:3], seed=3, ids=["2"], **options)[0]
-
-
-@pytest.mark.parametrize("options", [{"radii": [0.25, 0.5]}, {"precision": 0.3}, {"radii": [0.25], "n0": 20}])
-@pytest.mark.parametrize("scores", [None, Softmax(0.5)])
-def test_many_until_decided_are_what_each_is_alone(options: Any, scores: Any) -> None:
-    points = POINTS[::5]
-    made = smoothed(scores=scores).certify_until(points, seed=3, max_n=500, **options)
-    assert made == [
-        smoothed(scores=scores).certify_until(point[None], seed=3, max_n=500, **options)[0] for point in points
-    ]
-
-
 def test_batches_are_full_across_inputs() -> None:
     model = Counting()
     smoothed(model, batch_size=64).certify(POINTS, n=90, n0=10)
@@ -231,6 +185,9 @@ DOORS: dict[str, Callable[..., Any]] = {
     "certify_until": lambda x, model=linear, **o: list(
         in_small_groups(model).certify_until(x, radii=[0.1, 0.3], max_n=400, **o)
     ),
+    "certify_until, precise": lambda x, model=linear, **o: list(
+        in_small_groups(model).certify_until(x, precision=0.3, max_n=400, n0=20, **o)
+    ),
     "scores": lambda x, model=linear, **o: list(in_small_groups(model, SOFT).certify(x, n=200, n0=20, **o)),
     "scores until": lambda x, model=linear, **o: list(
         in_small_groups(model, SOFT).certify_until(x, radii=[0.05], max_n=300, n0=20, **o)
@@ -249,7 +206,7 @@ def test_every_input_gets_what_it_gets_alone(door: str, monkeypatch: pytest.Monk
     assert len({str(one) for one in together}) > 2
 
 
-@pytest.mark.parametrize("door", list(DOORS)[:4])
+@pytest.mark.parametrize("door", ["certify", "certify_until", "scores", "scores until"])
 def test_every_input_is_certified_for_its_own_label(door: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "MOST_SCORES", 2000)
     made = DOORS[door](CIRCLE, labels=NEAREST)

@@ -60,20 +60,6 @@ def test_radius_is_below_the_true_distance_and_near_it() -> None:
     assert float(ndtr(0.6 / 0.5)) > 0.88  # the truth the votes estimate
 
 
-@pytest.mark.parametrize("until", [False, True])
-def test_same_call_same_certificate_and_inputs_have_their_own_noise(until: bool) -> None:
-    options: Any = {"precision": 0.1, "max_n": 2000} if until else {"n": 500}
-    x, call = [[0.3, 0.0]], smoothed().certify_until if until else smoothed().certify
-    first = call(x, seed=3, **options)
-    assert first == call(x, seed=3, **options)
-    assert first[0] == call([[0.9, 0.0], *x, [-0.2, 0.1]], seed=3, **options)[1]
-    assert first[0].id != "other"
-    named = call(x, seed=3, ids=["other"], **options)
-    assert named == call(x, seed=3, ids=["other"], **options)
-    others = [call(x, seed=4, **options)[0], named[0]]
-    assert all((one.margin, one.n) != (first[0].margin, first[0].n) for one in others)
-
-
 def test_inputs_that_are_alike_do_not_share_noise() -> None:
     made = smoothed().certify([[0.3], [0.3], [0.3]], n=500)
     assert len(set(made.ids)) == 3
@@ -97,14 +83,6 @@ def test_a_class_is_the_winner_the_label_or_selected_on_other_draws() -> None:
     both = ~winner.abstained & ~right.abstained
     assert (winner.radii[both] < right.radii[both]).all()
     assert (winner.radii[both] > 0.9 * right.radii[both]).sum() > 20
-
-
-def test_selection_and_estimation_have_draws_of_their_own() -> None:
-    """The class must not depend on the draws of its limit: chosen on them, false certificates were 1.5 times alpha."""
-    model = Recorded()
-    smoothed(model).certify([[0.8]], n=200, n0=100)
-    values = np.concatenate(model.batches)[:, 0]
-    assert len(set(values.tolist())) == 300
 
 
 def test_as_many_selection_draws_as_others_may_agree_with_them() -> None:
