@@ -1,8 +1,6 @@
 """``buckler decide`` as a user types it."""
 
 import json
-import os
-import subprocess
 import sys
 from itertools import count
 from pathlib import Path
@@ -14,7 +12,7 @@ import pytest
 
 from buckler.cli.app import run
 from buckler.runs import decide as runs_decide
-from buckler.runs.store.tables import read_certificates, read_decisions, read_origin
+from buckler.runs.store.tables import read_certificates, read_origin
 from buckler.sampling.datasets import bundled_digits
 from tests.runs.forging import rewrite
 
@@ -99,38 +97,6 @@ def test_a_log_without_labels_is_refused_before_anything_is_drawn(
     assert run([*DECIDE, "--data", "x.npy", "--tsv", "t.tsv", "--every", "1", "--out", "t.parquet"]) == 2
     assert "--tsv needs labels" in capsys.readouterr().err
     assert not (here / "t.parquet").exists()
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("by", ["SIGINT", "SIGTERM"])
-@pytest.mark.parametrize("keep", [True, False])
-def test_an_interrupt_keeps_what_was_decided_and_says_how_many(here: Path, by: str, keep: bool) -> None:
-    command = [sys.executable, "-m", "buckler", *DECIDE, "--quiet", *(["--out", "t.parquet"] if keep else [])]
-    # The model is asked three batches to be known by; some inputs are decided by the fifth round, and none of the
-    # rounds has more than four batches.
-    stopped = subprocess.run(  # noqa: S603
-        command,
-        env={**os.environ, "INTERRUPT_AFTER": "23", "INTERRUPT_BY": by},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert stopped.returncode == 3, stopped.stderr
-    said = stopped.stderr.splitlines()
-    assert len(said) == 1
-    count = int(said[0].split("interrupted; ")[1].split(" ")[0])
-    assert 0 < count < 25
-    if not keep:
-        assert "--out" in said[0]
-        assert "Go on with: buckler decide" in said[0]
-        return
-    assert "inputs are decided and kept in t.parquet" in said[0]
-    assert sum(d.decision != "undecided" for d in read_decisions(here / "t.parquet").decided) == count
-    assert subprocess.run(command, timeout=120, check=False).returncode == 0  # noqa: S603
-    once = here / "once.parquet"
-    assert subprocess.run([*command[:-1], str(once)], timeout=120, check=False).returncode == 0  # noqa: S603
-    assert once.read_bytes() == (here / "t.parquet").read_bytes()
 
 
 def test_an_interrupt_shows_what_is_decided(

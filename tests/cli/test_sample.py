@@ -1,11 +1,7 @@
 """``buckler sample`` and ``buckler certify`` as a user types them."""
 
 import json
-import os
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -75,17 +71,6 @@ def test_sample_then_certify(here: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert [line["id"] for line in lines] == [str(50 * i) for i in range(30)]
 
 
-def test_settings_from_a_file_with_options_on_top(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("run.toml").write_text(
-        'model = "test_models_for_sample:linear"\ndata = "digits"\nsigma = 0.5\nn = 70\nlimit = 3\n'
-    )
-    assert run(["sample", "a", "--spec", "run.toml", "--num-classes", "10", "--sigma", "0.25", "--quiet"]) == 0
-    manifest = json.loads((here / "a" / "manifest.json").read_text())
-    assert manifest["spec"]["sigma"] == 0.25
-    assert manifest["spec"]["n"] == 70
-    del capsys
-
-
 def test_a_limit_is_resumable(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--limit", "8", "--shard-inputs", "2", "--quiet"]
     assert sample(*options, "--max-samples", "500") == 3
@@ -112,29 +97,6 @@ def test_an_interrupt_in_the_middle_of_an_input_names_the_draws_that_are_kept(
     said = capsys.readouterr().err
     assert f"run keeps 0 of 5 inputs in 0 shards and {begun['done']:,} draws of the input under way" in said
     assert "draws are lost" not in said
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_says_how_to_go_on(here: Path, kind: signal.Signals) -> None:
-    command = [
-        sys.executable, "-m", "buckler", "sample", "run", "--model", "test_models_for_sample:slow", *SAMPLE,
-        "--limit", "200", "--shard-inputs", "4", "--quiet",
-    ]  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    process = subprocess.Popen(  # noqa: S603
-        command, stderr=subprocess.PIPE, text=True, env=environment, cwd=here
-    )
-    deadline = time.monotonic() + 60
-    while not (here / "run" / "shards" / "000004-000007.json").exists():
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    process.send_signal(kind)
-    _, text = process.communicate(timeout=30)
-    assert process.returncode == 3
-    assert "Go on with: buckler sample run" in text
-    assert "Traceback" not in text
 
 
 def test_a_table_of_labels_is_taken_as_it_is_meant(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
