@@ -20,6 +20,7 @@ import numpy as np
 from buckler.certificate import Bracket, PairTest, Refutation
 from buckler.certify.votes import certify_votes
 from buckler.errors import BucklerError
+from buckler.files import read_sealed, write_sealed
 from buckler.noise import Gaussian
 from buckler.runs.identity import Identity
 from buckler.runs.logs import read_log
@@ -28,7 +29,6 @@ from buckler.runs.spec import RunSpec, from_dict, read_toml
 from buckler.runs.store import folder
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.folder import open_writer
-from buckler.runs.store.sealed import read_sealed, write_sealed
 from buckler.runs.store.tables import (
     read_certificates,
     read_origin,

@@ -328,7 +328,7 @@ def test_votes_of_another_model_are_not_gone_on_with(slow: Slow, tmp_path: Path)
 
 @pytest.mark.parametrize("change", ["cut", "more votes", "another input"])
 def test_damaged_votes_are_refused_and_set_aside(slow: Slow, tmp_path: Path, change: str) -> None:
-    from buckler.runs.store.sealed import read_sealed, write_sealed
+    from buckler.files import read_sealed, write_sealed
 
     out = interrupted(slow, tmp_path / "run")
     if change == "cut":

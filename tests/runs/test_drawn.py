@@ -13,13 +13,13 @@ from PIL import Image
 
 from buckler.cli.app import run
 from buckler.errors import BucklerError, BucklerWarning, StoreError
+from buckler.files import read_sealed
 from buckler.noise import Splitting
 from buckler.runs.decide import Target, decide
 from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.folder import MANIFEST
-from buckler.runs.store.sealed import read_sealed
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import Dataset, from_arrays, open_dataset
 from buckler.types import AnyArray

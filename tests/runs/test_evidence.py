@@ -17,11 +17,11 @@ import pytest
 
 from buckler import __version__
 from buckler.errors import BucklerError, BucklerWarning, ClassifierError, DamagedEvidence, InvalidInput, StoreError
+from buckler.files import SEALED_FORMAT, read_sealed, write_sealed, writing
 from buckler.runs.sample import choose_columns, sample
 from buckler.runs.spec import hash_of
 from buckler.runs.store import folder
 from buckler.runs.store.evidence import open_evidence
-from buckler.runs.store.sealed import SEALED_FORMAT, read_sealed, write_sealed, writing
 from buckler.runs.store.shard import encode
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays, open_dataset

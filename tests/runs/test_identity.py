@@ -22,6 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from buckler.errors import BucklerWarning, StoreError
+from buckler.files import read_sealed
 from buckler.noise import Gaussian
 from buckler.runs import identity
 from buckler.runs.executor import Executor
@@ -29,7 +30,6 @@ from buckler.runs.identity import NOT_REPEATABLE, begin, identify
 from buckler.runs.sample import Summary, sample
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import open_evidence
-from buckler.runs.store.sealed import read_sealed
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import Dataset, from_arrays
 from buckler.sampling.models import resolve_model

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, check_whole
+from buckler.files import temporary
 from buckler.runs.executor import Executor
 from buckler.runs.identity import Lookup, begin, identify
 from buckler.runs.spec import MOST_TOGETHER, RunSpec, ScoreKind
 from buckler.runs.store.folder import ShardRange, open_writer
-from buckler.runs.store.sealed import temporary
 from buckler.runs.store.shard import PartialInput, ScoreWriter, Shard
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.cpu import KeptScores

@@ -27,10 +27,9 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
 from buckler.errors import BucklerWarning, DamagedEvidence, InvalidInput, StoreError
-from buckler.files import checksum, sync_folder
+from buckler.files import TEMPORARY, checksum, publish, read_sealed, sync_folder, temporary, write_sealed, writing
 from buckler.runs.identity import Identity, Record, admit, is_record, is_same, replayed_in
 from buckler.runs.spec import NAMES, RunSpec, difference, from_dict, hash_of
-from buckler.runs.store.sealed import TEMPORARY, publish, read_sealed, temporary, write_sealed, writing
 from buckler.runs.store.shard import (
     DAMAGE,
     PartialInput,

@@ -21,8 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from buckler.files import atomic_write, check_plain, parse_json
-from buckler.runs.store.sealed import sealed, unsealed
+from buckler.files import atomic_write, check_plain, parse_json, sealed, unsealed
 
 RECORD = b"buckler"
 """The key of the sealed record in a table's metadata."""

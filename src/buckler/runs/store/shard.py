@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from buckler.errors import DamagedEvidence, show
+from buckler.files import writing
 from buckler.runs.identity import Record, is_record, replayed_in
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.parquet import open_table
-from buckler.runs.store.sealed import writing
 from buckler.types import AnyArray, IntArray
 
 LONGEST_NAME = 8192
