@@ -253,10 +253,12 @@ def test_what_cannot_be_traced_is_left_alone() -> None:
 
 
 INTERPRETED = """
+from types import SimpleNamespace
 import torch
 from torch import nn
 torch.set_num_threads(1)
 from buckler.sampling import fusion
+from buckler.training import convolution
 torch.library.wrap_triton = lambda kernel: kernel
 torch.manual_seed(0)
 for inputs, outputs, stride, side in ((16, 16, 1, 5), (16, 32, 2, 6)):
@@ -266,17 +268,30 @@ for inputs, outputs, stride, side in ((16, 16, 1, 5), (16, 32, 2, 6)):
         layer = fusion.FusedConvolution(conv, relu=relu)
         rest = torch.randn_like(conv(x)) if shortcut else None
         expected = layer(x, rest)  # on this device by torch
-        got = fusion._launch(x, layer.weight, layer.bias, rest, stride, relu)
+        got = fusion.launch(x, layer.weight, layer.bias, rest, stride, relu)
         assert (got - expected).abs().max() < 1e-4, (inputs, outputs, stride, shortcut, relu)
 bad = torch.full((1, 16, 4, 4), float("nan"))
 layer = fusion.FusedConvolution(nn.Conv2d(16, 16, 3, 1, 1), relu=True)
-assert fusion._launch(bad, layer.weight, layer.bias, None, 1, True).isnan().all()
+assert fusion.launch(bad, layer.weight, layer.bias, None, 1, True).isnan().all()
+for batch, side in ((2, 5), (3, 24)):  # fewer and more pixels than one program of the weights' gradient takes
+    conv = nn.Conv2d(16, 16, 3, 1, 1, bias=False)
+    x = torch.randn(batch, 16, side, side, requires_grad=True)
+    y = conv(x)
+    slope = torch.randn_like(y)
+    of_input, of_weight = torch.autograd.grad(y, (x, conv.weight), slope)
+    taps = conv.weight.detach().permute(2, 3, 1, 0).reshape(9, 16, 16)
+    assert (convolution._convolve(x.detach(), taps) - y).abs().max() < 1e-4
+    convolution.convolve, convolution.weight_gradient = convolution._convolve, convolution._weight_gradient
+    context = SimpleNamespace(saved_tensors=(x.detach(), taps), needs_input_grad=(True, True))
+    found = convolution._backward(context, slope)
+    assert (found[0] - of_input).abs().max() < 1e-4
+    assert (found[1].reshape(3, 3, 16, 16).permute(3, 2, 0, 1) - of_weight).abs().max() < 1e-3
 print("agrees")
 """
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed: it comes with torch for CUDA")
-def test_the_kernel_interpreted_agrees_with_torch() -> None:
+def test_the_kernels_interpreted_agree_with_torch() -> None:
     source = Path(__file__).parents[2] / "src"
     environment: dict[str, Any] = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(source)}
     done = subprocess.run(  # noqa: S603

@@ -15,9 +15,11 @@ pytest.importorskip("sklearn")
 from safetensors import safe_open  # noqa: E402
 
 from buckler.errors import BucklerError, InvalidInput, MissingExtra  # noqa: E402
+from buckler.sampling.architectures import build  # noqa: E402
 from buckler.sampling.weights import load_network  # noqa: E402
 from buckler.sampling.zoo import ClassifierCard, read_card  # noqa: E402
 from buckler.training import train  # noqa: E402
+from buckler.training.convolution import NarrowConvolution, use_kernels  # noqa: E402
 from buckler.training.data import Images, read_images  # noqa: E402
 from buckler.training.descent import TrainingProgress, checkpoint_path  # noqa: E402
 from buckler.training.recipe import TrainingConfig  # noqa: E402
@@ -258,3 +260,13 @@ def test_weights_of_others_are_refused(tmp_path: Path) -> None:
     save_file({"a": torch.zeros(2)}, tmp_path / "other.safetensors", metadata=header)
     with pytest.raises(InvalidInput, match="do not fit the architecture small_conv"):
         load_network(tmp_path / "other.safetensors")
+
+
+def test_narrow_convolutions_are_torchs_own_where_there_is_no_gpu() -> None:
+    network = build("resnet20", 10)
+    x = torch.rand(2, 3, 32, 32)
+    before, names = network(x), list(network.state_dict())
+    use_kernels(network)
+    assert sum(type(part) is NarrowConvolution for part in network.modules()) == 6
+    assert torch.equal(network(x), before)
+    assert list(network.state_dict()) == names

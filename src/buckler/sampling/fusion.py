@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from threading import Lock
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, fx, nn
@@ -33,7 +33,8 @@ TILES = {16: (128, 2), 32: (128, 4)}
 """Output channels -> pixels of a program, and its warps."""
 
 
-def _launch(x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, stride: int, relu: bool) -> Tensor:
+def launch(x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, stride: int, relu: bool) -> Tensor:
+    """Return ``relu(convolution(x) + bias + shortcut)``, by the kernel; weights are ``[9, in, out]``."""
     from buckler.sampling.kernels import convolve
 
     x = x.contiguous(memory_format=torch.channels_last)
@@ -56,7 +57,7 @@ fused_convolution: Any = None
 """The kernel as an operation of torch, so that a compiled program can hold it; None without Triton."""
 
 if AVAILABLE:
-    fused_convolution = torch.library.triton_op("buckler::fused_convolution", _launch, mutates_args={})
+    fused_convolution = torch.library.triton_op("buckler::fused_convolution", launch, mutates_args={})
 
 
 class FusedConvolution(nn.Module):
@@ -96,7 +97,7 @@ class FusedConvolution(nn.Module):
         return functional.relu(y) if self.relu else y
 
 
-def fits(part: nn.Module) -> bool:
+def fits(part: nn.Module) -> TypeGuard[nn.Conv2d]:
     """Return whether this is a convolution that the kernel can do: 3x3, stride 1 or 2, few channels, no groups."""
     return (
         type(part) is nn.Conv2d

@@ -45,6 +45,65 @@ def convolve(  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def convolution_weight_gradient(  # type: ignore[no-untyped-def]
+    x, gradient, parts, pixels,  # plain: the compiler reads annotations
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
+    PIXELS: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Write the sum over ``PIXELS`` pixels of ``x`` at each of nine shifts times ``gradient``, channels last.
+
+    ``parts`` is ``[programs, 9, INPUTS, OUTPUTS]``: added up, the gradient of the weights of ``convolve`` of stride 1.
+    """
+    ins = tl.arange(0, INPUTS)
+    outs = tl.arange(0, OUTPUTS)
+    t0 = tl.zeros((INPUTS, OUTPUTS), dtype=tl.float32)
+    t1 = t0
+    t2 = t0
+    t3 = t0
+    t4 = t0
+    t5 = t0
+    t6 = t0
+    t7 = t0
+    t8 = t0
+    for step in range(PIXELS // TILE):
+        pixel = tl.program_id(0) * PIXELS + step * TILE + tl.arange(0, TILE)
+        here = pixel < pixels
+        top = pixel % (HEIGHT * WIDTH) // WIDTH
+        left = pixel % WIDTH
+        g = tl.load(gradient + pixel[:, None] * OUTPUTS + outs[None, :], mask=here[:, None], other=0.0)
+        t0 = tl.dot(_shifted(x, pixel, here, top, left, -1, -1, HEIGHT, WIDTH, INPUTS), g, t0)
+        t1 = tl.dot(_shifted(x, pixel, here, top, left, -1, 0, HEIGHT, WIDTH, INPUTS), g, t1)
+        t2 = tl.dot(_shifted(x, pixel, here, top, left, -1, 1, HEIGHT, WIDTH, INPUTS), g, t2)
+        t3 = tl.dot(_shifted(x, pixel, here, top, left, 0, -1, HEIGHT, WIDTH, INPUTS), g, t3)
+        t4 = tl.dot(_shifted(x, pixel, here, top, left, 0, 0, HEIGHT, WIDTH, INPUTS), g, t4)
+        t5 = tl.dot(_shifted(x, pixel, here, top, left, 0, 1, HEIGHT, WIDTH, INPUTS), g, t5)
+        t6 = tl.dot(_shifted(x, pixel, here, top, left, 1, -1, HEIGHT, WIDTH, INPUTS), g, t6)
+        t7 = tl.dot(_shifted(x, pixel, here, top, left, 1, 0, HEIGHT, WIDTH, INPUTS), g, t7)
+        t8 = tl.dot(_shifted(x, pixel, here, top, left, 1, 1, HEIGHT, WIDTH, INPUTS), g, t8)
+    to = parts + tl.program_id(0) * 9 * INPUTS * OUTPUTS + ins[:, None] * OUTPUTS + outs[None, :]
+    tl.store(to + 0 * INPUTS * OUTPUTS, t0)
+    tl.store(to + 1 * INPUTS * OUTPUTS, t1)
+    tl.store(to + 2 * INPUTS * OUTPUTS, t2)
+    tl.store(to + 3 * INPUTS * OUTPUTS, t3)
+    tl.store(to + 4 * INPUTS * OUTPUTS, t4)
+    tl.store(to + 5 * INPUTS * OUTPUTS, t5)
+    tl.store(to + 6 * INPUTS * OUTPUTS, t6)
+    tl.store(to + 7 * INPUTS * OUTPUTS, t7)
+    tl.store(to + 8 * INPUTS * OUTPUTS, t8)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _shifted(  # type: ignore[no-untyped-def]
+    x, pixel, here, top, left, down: tl.constexpr, right: tl.constexpr,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, INPUTS: tl.constexpr,
+):  # fmt: skip
+    """Return ``x`` beside each pixel as ``[INPUTS, pixels]``, 0 outside of the image."""
+    inside = here & (top + down >= 0) & (top + down < HEIGHT) & (left + right >= 0) & (left + right < WIDTH)
+    at = (pixel + down * WIDTH + right)[:, None] * INPUTS + tl.arange(0, INPUTS)[None, :]
+    return tl.trans(tl.load(x + at, mask=inside[:, None], other=0.0))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def philox_words(  # type: ignore[no-untyped-def]
     low_keys, high_keys, first, out, count, TILE: tl.constexpr
 ):  # plain: the compiler reads annotations

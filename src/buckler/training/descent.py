@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from buckler.errors import BucklerError, InvalidInput, check_positive, show
 from buckler.files import atomic_write
+from buckler.training.convolution import use_kernels
 from buckler.training.data import Images
 from buckler.training.recipe import TrainingConfig
 from buckler.training.tasks import TrainingTask, crop_and_flip, draws_for
@@ -321,6 +322,8 @@ def descend(
     compiled = may_compile(device, config.compile)
     x = place(images.x_train, device)
     placed = network.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if compiled:
+        use_kernels(placed)
     descent = Descent(config, task, placed, x, torch.from_numpy(images.y_train).to(x.device))
     checkpoint = checkpoint_path(config, images.name, out)
     choices = config.choices() | {"data": images.sha256}
