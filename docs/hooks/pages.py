@@ -31,6 +31,17 @@ for (const element of document.querySelectorAll(".arithmatex"))
 """
 """Typesets the formulas of a page with the KaTeX beside it."""
 
+STYLE = """\
+/* Lines of code have 120 characters: give them room, and wrap the outputs that have more, where tables still fit. */
+.md-grid { max-width: 78rem; }
+.md-typeset table:not([class]) code { overflow-wrap: anywhere; word-break: normal; }
+@media (min-width: 60em) {
+  .language-text pre > code { white-space: pre-wrap; }
+}
+/* A signature has a line for each argument; what is still too long is wrapped, not cut off. */
+.doc-signature pre > code { white-space: pre-wrap; overflow-wrap: anywhere; }
+"""
+
 SHIPPED = ("LICENSE", "dist/katex.min.css", "dist/katex.min.js", "dist/fonts/*.woff2")
 RENDER = """
 const katex = require(process.argv[1]);
@@ -77,7 +88,7 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.exceptions import PluginError  # noqa: PLC0415  (a test asks for the pages without mkdocs)
     from mkdocs.structure.files import File  # noqa: PLC0415
 
-    for path, text in {**pages(), "formulas.js": TYPESET}.items():
+    for path, text in {**pages(), "formulas.js": TYPESET, "site.css": STYLE}.items():
         files.append(File.generated(config, path, content=text))
     found = [path for pattern in SHIPPED for path in KATEX.glob(pattern)]
     if not found:

@@ -1,20 +1,27 @@
-"""Methods: from a name to a limit, ours and a user's own."""
+"""Methods: from a name to a limit, ours and a user's own; without error probability for all copies of a noise alone."""
 
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import buckler
 from buckler import certificate
-from buckler.certificate import RANDOMISED, SCORE_METHOD_NAMES, VOTE_METHOD_NAMES, tie_of
+from buckler.certificate import ENUMERATED_METHOD, RANDOMISED, SCORE_METHOD_NAMES, VOTE_METHOD_NAMES, tie_of
+from buckler.certificates import Certificates
 from buckler.certify import Method, register
 from buckler.certify import methods as registry
+from buckler.certify.ladder import Ladder
 from buckler.certify.methods import ScoreDraws, Votes, find, methods, own_method, sound_method, sound_methods
+from buckler.certify.scores import certify_scores
+from buckler.certify.votes import certify_votes
 from buckler.errors import InvalidInput, UnsoundMethod
-from buckler.types import FloatArray, MarginKind
+from buckler.evaluate.curves import certified_accuracy
+from buckler.noise import Ablation, DerandomizedSplitting, Splitting
+from buckler.types import FloatArray, MarginKind, Noise
 
 
 @pytest.fixture(autouse=True)
@@ -126,3 +133,123 @@ def test_the_record_knows_the_names_before_any_method_is_loaded() -> None:
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)  # noqa: S603
     assert done.stdout.strip() == "[]"
+
+
+LAW = DerandomizedSplitting(0.5)
+COUNTS = np.array([[200, 55, 0], [55, 200, 0], [85, 85, 85], [129, 126, 0], [129, 127, 0], [128, 127, 0]])
+COUNTS[4, 1] -= 1  # 129 + 126
+
+
+def certificates(counts: np.ndarray = COUNTS[:4], noise: Noise = LAW) -> Certificates:
+    return certify_votes(counts, noise=noise)
+
+
+def test_votes_are_the_margin_and_choose_the_class() -> None:
+    first, second, tied, close = certificates()
+    assert (first.predicted, second.predicted, tied.predicted) == (0, 1, None)
+    assert [c.alpha for c in (first, second, tied, close)] == [0.0] * 4
+    # 200 - 55 = 145 votes: 2 k < 145 for k = 72.
+    assert first.radius == second.radius == 72 / 255
+    assert (first.margin, first.n, first.n0, first.method, first.winner_alpha) == (
+        145 / 255,
+        255,
+        0,
+        ENUMERATED_METHOD,
+        0.0,
+    )
+    assert close.radius == 1 / 255  # three votes
+    assert certify_votes([[128, 127, 0]], noise=LAW)[0].abstained  # one vote certifies the input itself, no step
+    assert certify_votes([[200, 55, 0]], noise=LAW, labels=[1])[0].abstained
+
+
+def test_the_sentence_says_exact() -> None:
+    first, _, tied, _ = certificates()
+    assert str(first) == (
+        "input 0: the smoothed classifier predicts class 0 at every 8-bit input (the grid of step 1/255 from 0 to 1) "
+        "in the closed l1 ball of radius 0.2823, in the units of the input; exact, without error probability, from all "
+        "255 copies under splitting noise "
+        "with lambda 0.5, each of its 255 offsets once (probability margin 0.5686; exact in floating point if the "
+        "model gives an input the same logits every time)"
+    )
+    assert "abstained; exact" in str(tied)
+
+
+def test_no_wrong_certificate_is_allowed_for() -> None:
+    curve = certified_accuracy(certificates(), [0, 1, 0, 0], [0.0, 0.1])
+    assert curve.accuracy.tolist() == curve.low.tolist() == [0.75, 0.5]
+    assert curve.norm == "l1"
+
+
+def test_norms_do_not_mix() -> None:
+    other = certify_votes([[90, 5, 5]], noise=Ablation(2, 64), labels=[0], ids=["other"])[0]
+    with pytest.raises(InvalidInput, match="one norm"):
+        certified_accuracy([certificates()[0], other], [0, 0], [0.0])
+
+
+def test_alpha_zero_is_for_all_copies_alone() -> None:
+    with pytest.raises(InvalidInput, match="alpha must be at least 1e-200"):
+        certify_votes([[90, 5, 5]], sigma=0.5, labels=[0], alpha=0.0)[0]
+    first = certificates()[0]
+    for change, message in (
+        ({"alpha": 0.001}, "alpha must be 0"),
+        ({"n": 254}, "all copies"),
+        ({"method": "exact"}, "alpha must be at least 1e-200"),
+        ({"method": "exact", "alpha": 0.001}, "all copies"),
+        ({"method": "exact", "alpha": 0.001, "n": 100}, "all copies"),
+        ({"noise": Splitting(0.5)}, "all copies"),
+        ({"radius": 73 / 255}, "radius must be what margin"),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            replace(first, **change)
+
+
+@pytest.mark.parametrize(
+    ("counts", "options", "message"),
+    [
+        ([200, 54, 0], {}, "counts must be of all 255 copies"),
+        ([200, 55, 0], {"method": "bonferroni"}, "method and scores must be left out"),
+        ([200, 55, 0], {"margin": "quantile"}, "margin must be"),
+        ([200, 55, 0], {"selection": [[9, 1, 0]]}, "selection must be left out"),
+        ([200, 55, 0], {"alpha": 2.0}, "alpha"),
+    ],
+)
+def test_what_does_not_apply_is_refused(counts: list[int], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        certify_votes([counts], noise=LAW, **options)
+
+
+def test_scores_and_ladders_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="method and scores must be left out"):
+        certify_scores(np.full((1, 255, 2), 0.5), noise=LAW, labels=[0])
+    with pytest.raises(InvalidInput, match="cannot be decided draw by draw"):
+        Ladder((0.1,), LAW)
+
+
+def bright(batch: np.ndarray) -> np.ndarray:
+    mean = batch.reshape(len(batch), -1).mean(axis=1)
+    return np.stack([1.0 - mean, mean, np.full(len(batch), 0.45)], axis=1)
+
+
+def test_smoothed_runs_every_copy_once() -> None:
+    x = np.array([[9, 250], [130, 20]], dtype=np.float32) / np.float32(255)
+    seen: list[bytes] = []
+
+    def model(batch: np.ndarray) -> np.ndarray:
+        seen.extend(row.tobytes() for row in batch)
+        return bright(batch)
+
+    smoothed = buckler.Smoothed(model, noise=LAW, num_classes=3)
+    certificate = smoothed.certify(x[None])[0]
+    copies = LAW.numbered(x, np.arange(255))
+    assert sorted(seen[:255]) == sorted(row.tobytes() for row in copies)
+    votes = np.bincount(bright(copies).argmax(axis=1), minlength=3)
+    top = np.sort(votes)
+    assert certificate.margin == (top[-1] - top[-2]) / 255
+    assert certificate == smoothed.certify(x[None], n=255, alpha=0.5, seed=7)[0]  # nothing is drawn
+    for options, message in (
+        ({"n": 100}, "n must be 255"),
+        ({"n0": 10}, "n0 must be 0"),
+        ({"method": "bonferroni"}, "method and scores must be left out"),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            smoothed.certify(x[None], **options)

@@ -14,7 +14,7 @@ from buckler.cli.app import run
 from buckler.runs import decide as runs_decide
 from buckler.runs.store.tables import read_certificates, read_origin
 from buckler.sampling.datasets import bundled_digits
-from tests.runs.forging import rewrite
+from tests.runs.victim import rewrite
 
 MODELS = """
 import os, signal

@@ -17,7 +17,7 @@ from buckler.runs.store.tables import read_refutations, write_certificates
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import open_dataset
 from buckler.sampling.engine import Engine
-from tests.runs.forging import rewrite
+from tests.runs.victim import rewrite
 
 MODELS = """
 import numpy as np

@@ -34,7 +34,7 @@ from buckler.sampling.datasets import Dataset, from_arrays
 from buckler.sampling.engine import Engine, draw_until_decided
 from buckler.types import AnyArray
 from tests.report.test_html import Parsed
-from tests.runs.forging import rewrite
+from tests.runs.victim import rewrite
 
 WEIGHTS = np.random.default_rng(0).normal(size=(6, 4)).astype("f4")
 X = np.random.default_rng(1).uniform(size=(40, 6)).astype("f4")

@@ -23,8 +23,8 @@ from buckler.runs.store.folder import MANIFEST
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import Dataset, from_arrays, open_dataset
 from buckler.types import AnyArray
-from tests.runs.forging import rewrite
 from tests.runs.test_identity import SPEC, WEIGHTS, X, drawn_by, go_on, linear
+from tests.runs.victim import rewrite
 
 ABOUT = "Each certificate is about the model that drew its input."
 MIXED = (

@@ -37,8 +37,7 @@ from buckler.runs.store.tables import (
 )
 from buckler.runs.sweep import Grid, sweep_runs
 from buckler.types import AnyArray, MarginKind
-from tests.runs.forging import rewrite
-from tests.runs.victim import run, spec
+from tests.runs.victim import rewrite, run, spec
 
 
 def written(path: Path, rows: int = 50) -> pq.FileMetaData:

@@ -1,13 +1,16 @@
-"""The run of these tests, and a process that begins it again and again and is killed in a chosen place each time."""
+"""The run of these tests, a process that begins it and is killed in a chosen place, and files forged with a seal."""
 
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec
+from buckler.runs.store.parquet import read_table_origin, write_table
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import open_dataset
 from buckler.types import AnyArray
@@ -51,3 +54,8 @@ def serve(folder: str) -> None:
             run(folder)
             os._exit(0)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+def rewrite(path: Path, table: pa.Table) -> None:
+    """Put a table in the place of another, with that one's origin and a digest of its own rows."""
+    write_table(path, table.replace_schema_metadata(None), read_table_origin(path, row_bytes=1 << 22))
