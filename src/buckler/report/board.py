@@ -28,7 +28,7 @@ from buckler.runs.results import Result, read_result, with_refutations
 from buckler.runs.spec import read_toml
 from buckler.types import FloatArray, Noise
 
-LARGEST_CARD = 100_000
+LARGEST_ENTRIES = 100_000
 MOST_ENTRIES = 500
 MOST_CLAIMS = 50
 LONGEST_TEXT = 300
@@ -47,7 +47,7 @@ BOARD_COLUMNS = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ClaimedAccuracy:
     """A claimed certified accuracy at a radius, and what the evidence gives there; None without evidence."""
 
     radius: float
@@ -72,7 +72,7 @@ class Entry:
     noise: str
     source: str
     licence: str
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[ClaimedAccuracy, ...] = ()
     result: Result | None = None
 
     @property
@@ -174,7 +174,7 @@ def _check_card(card: Any) -> None:
             raise InvalidInput(f"{field} must be a path relative to the card; got {show(text)}")
 
 
-def _claims(given: Any) -> tuple[Claim, ...]:
+def _claims(given: Any) -> tuple[ClaimedAccuracy, ...]:
     """Return claims, by rising radius, from pairs of a radius and a certified accuracy."""
     pairs: Sequence[Any] = given if isinstance(given, (list, tuple)) else [None]
     if len(pairs) > MOST_CLAIMS or not all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs):
@@ -182,7 +182,7 @@ def _claims(given: Any) -> tuple[Claim, ...]:
     found = sorted((check_real("claims", radius), check_real("claims", accuracy)) for radius, accuracy in pairs)
     if not all(isfinite(radius) and radius >= 0.0 and 0.0 <= accuracy <= 1.0 for radius, accuracy in found):
         raise InvalidInput("claims must have radii of at least 0 and accuracies from 0 to 1")
-    return tuple(Claim(*pair) for pair in found)
+    return tuple(ClaimedAccuracy(*pair) for pair in found)
 
 
 def check_board(folder: Path, *, alpha: float = 1e-3, method: str = "exact") -> tuple[list[Entry], list[str]]:
@@ -191,7 +191,7 @@ def check_board(folder: Path, *, alpha: float = 1e-3, method: str = "exact") -> 
     problems: list[str] = []
     for path in sorted(folder.glob("*.toml")) if folder.is_dir() else ():
         try:
-            cards += read_toml(read_text(path, LARGEST_CARD)).items()
+            cards += read_toml(read_text(path, LARGEST_ENTRIES)).items()
         except (OSError, ValueError) as problem:
             problems.append(f"{path.name}: it must be a small file of TOML ({problem})")
     if not 0 < len(cards) + len(problems) <= MOST_ENTRIES:

@@ -40,8 +40,8 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]
     x, taps = ctx.saved_tensors
     of_input, of_taps = ctx.needs_input_grad
     return (
-        convolve(gradient, taps.flip(0).transpose(1, 2)) if of_input else None,
-        weight_gradient(x, gradient).to(taps.dtype) if of_taps else None,
+        narrow_convolution(gradient, taps.flip(0).transpose(1, 2)) if of_input else None,
+        narrow_weight_gradient(x, gradient).to(taps.dtype) if of_taps else None,
     )
 
 
@@ -49,14 +49,16 @@ def _keep(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:  # n
     ctx.save_for_backward(*inputs)
 
 
-convolve: Any = None
-weight_gradient: Any = None
+narrow_convolution: Any = None
+narrow_weight_gradient: Any = None
 
 if fusion.AVAILABLE:
     # torch keeps compiled graphs by the names of operations: after a change here, remove its cache of graphs.
-    convolve = torch.library.triton_op("buckler::narrow_convolution", _convolve, mutates_args={})
-    weight_gradient = torch.library.triton_op("buckler::narrow_weight_gradient", _weight_gradient, mutates_args={})
-    convolve.register_autograd(_backward, setup_context=_keep)
+    narrow_convolution = torch.library.triton_op("buckler::narrow_convolution", _convolve, mutates_args={})
+    narrow_weight_gradient = torch.library.triton_op(
+        "buckler::narrow_weight_gradient", _weight_gradient, mutates_args={}
+    )
+    narrow_convolution.register_autograd(_backward, setup_context=_keep)
 
 
 class NarrowConvolution(nn.Conv2d):
@@ -67,7 +69,7 @@ class NarrowConvolution(nn.Conv2d):
         if not (x.is_cuda and torch.is_autocast_enabled() and x.numel() < 2**31):  # the kernels count in 32 bits
             return super().forward(x)
         taps = self.weight.permute(2, 3, 1, 0).reshape(9, CHANNELS, CHANNELS)
-        y: Tensor = convolve(x.to(torch.bfloat16), taps.to(torch.bfloat16))
+        y: Tensor = narrow_convolution(x.to(torch.bfloat16), taps.to(torch.bfloat16))
         return y
 
 
