@@ -173,7 +173,7 @@ MEAN, DEVIATION = 0.5, 0.25
 """Mean and standard deviation of images in [0, 1], roughly; only the start of the training depends on them."""
 
 FREQUENCIES = 16
-"""Waves in which the logarithm of the deviation is told to the network."""
+"""Frequencies of the cosines and sines that tell the network the logarithm of the deviation."""
 
 
 class UNetBlock(nn.Module):

@@ -3,7 +3,7 @@
 A backend holds the current inputs and the tally of their votes. The engine asks for draws and reads results only when
 it calls ``settle``, so it does not wait for a device after each batch. ``device`` has the backend in torch.
 
-``RepeatCheck`` tests whether a classifier is one function of its input: rows run a second time must give the same bits.
+``RepeatCheck`` tests whether a classifier is one function of its input, by running some rows a second time.
 """
 
 from collections.abc import Callable, Sequence

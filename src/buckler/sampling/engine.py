@@ -19,7 +19,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol, TypeVar, cast, get_args
 
 import numpy as np
@@ -103,18 +102,14 @@ class Engine:
         self._batch_size = check_whole("batch_size", batch_size, 1)
         self.classifier = classifier
         self._warned = False
-        make: Callable[..., Backend] = Backend
+        how: dict[str, Any] = {"noise": self.noise, "num_classes": self.num_classes, "rows": self._batch_size}
+        how["workers"] = None if workers is None else check_whole("workers", workers, 1)
         if classifier.backend == "torch":
             from buckler.sampling.device import TorchBackend
 
-            make = partial(TorchBackend, generator=self.generator)
-        self._backend = make(
-            classifier,
-            noise=self.noise,
-            num_classes=self.num_classes,
-            rows=self._batch_size,
-            workers=None if workers is None else check_whole("workers", workers, 1),
-        )
+            self._backend: Backend = TorchBackend(classifier, generator=self.generator, **how)
+        else:
+            self._backend = Backend(classifier, **how)
 
     @property
     def rows(self) -> int:
@@ -125,8 +120,8 @@ class Engine:
     def session(self) -> Iterator[None]:
         """Prepare the classifier for drawing, and restore it at the end.
 
-        Warn once if rows gave other logits when they were run again: under a noise that is computed without rounding,
-        other bits; under any other, logits that differ by more than rounding does.
+        Warn once if rows gave other logits when they were run again; under noise that is computed with rounding, logits
+        that differ by more than rounding does.
         """
         with self.classifier.session():
             yield
@@ -149,7 +144,7 @@ class Engine:
         )
 
     def replayed(self) -> tuple[int, int]:
-        """Return how many rows were run again at other places among other rows, and how many gave other bits.
+        """Return how many rows were run again at other places among other rows, and how many gave other logits.
 
         Counted under noise that is exact in floating point, and (0, 0) otherwise. Call inside ``session()``.
         """

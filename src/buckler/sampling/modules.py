@@ -109,7 +109,7 @@ class TorchClassifier(Classifier):
         weights = {p.dtype for p in module.parameters() if p.is_floating_point()}
         self._input = weights.pop() if len(weights) == 1 else torch.float32
         self._call: Any = None if compile else module
-        self._history: Any = None
+        self._differentiable: Any = None
         told: set[Any] = {part.denoiser_sigma for part in module.modules() if hasattr(part, "denoiser_sigma")}
         self.denoiser_sigmas = frozenset(told)
 
@@ -126,10 +126,10 @@ class TorchClassifier(Classifier):
 
         This runs uncompiled. If the classifier is compiled, normalisations are folded into its weights here too.
         """
-        if self._history is None:
+        if self._differentiable is None:
             folded = fold(self.module, self._laid_out(batch).to(self._input)) if self.compiled else None
-            self._history = folded or self.module
-        return self._logits(self._history, batch)
+            self._differentiable = folded or self.module
+        return self._logits(self._differentiable, batch)
 
     def _laid_out(self, batch: Tensor) -> Tensor:
         return batch.contiguous(memory_format=self._format) if batch.dim() == 4 else batch

@@ -178,7 +178,7 @@ def save_network(path: Path, network: "nn.Module", *, architecture: str, num_cla
 
 
 def _agreed(header: dict[str, Any], architecture: str | None, path: Path | str) -> str:
-    """Return the architecture, which the file names or the caller, and must be the same where both do."""
+    """Return the architecture that the file or the caller names; where both do, they must agree."""
     named = header.get("architecture", architecture)
     if not isinstance(named, str):
         raise InvalidInput(
