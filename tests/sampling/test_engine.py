@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from buckler.errors import ClassifierError, InvalidInput
-from buckler.noise import Ablation, DerandomizedSplitting, GridGaussian, Splitting, Uniform, grid
+from buckler.noise import Ablation, DerandomizedSplitting, Gaussian, GridGaussian, Splitting, Uniform, grid
 from buckler.sampling import cpu
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.cpu import KeptScores, NoisyCopies
@@ -271,19 +271,20 @@ def test_bad_arguments_are_refused() -> None:
         assert refused, change
 
 
-def test_copies_do_not_depend_on_how_many_are_made_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_do_not_depend_on_how_many_are_made_at_a_time_nor_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "WORTH_A_THREAD", 1)
     x = GridGaussian(0.5).values(np.array([[0, 17, 255, 4], [128, 254, 1, 9]]))
-    part = Batch.of(Request(0, 376, 384), Request(1, 3, 20))
+    part = Batch.of(Request(0, 376, 600), Request(1, 0, 160))  # two blocks are whole
     addresses = [Address(0, name, "estimation") for name in "ab"]
     for noise in (
-        GridGaussian(0.5), Uniform(0.1), Splitting(0.1), Splitting(2.5),
-        DerandomizedSplitting(0.1), Ablation(2, 4),
+        Gaussian(0.5), GridGaussian(0.5), Uniform(0.1), Splitting(0.1), Splitting(2.5), DerandomizedSplitting(0.1),
+        Ablation(2, 4),
     ):  # fmt: skip
         made = []
-        for words, values in ((1 << 21, 1 << 16), (1, 1 << 16), (9, 0), (1 << 21, 7), (1 << 21, 100)):
+        for words, values, workers in ((1 << 21, 1 << 16, 1), (1, 1 << 16, 1), (9, 0, 1), (1 << 21, 7, 2), (9, 100, 3)):
             monkeypatch.setattr(cpu, "WORDS_AT_A_TIME", words)
             monkeypatch.setattr(grid, "VALUES_AT_A_TIME", values)
-            made.append(np.empty((25, 4), dtype=np.float32))
-            NoisyCopies(noise, 1).write(made[-1], part, x, addresses)
+            made.append(np.empty((len(part), 4), dtype=np.float32))
+            NoisyCopies(noise, workers).write(made[-1], part, x, addresses)
             assert np.array_equal(made[0], made[-1]), noise
         assert len(np.unique(made[0], axis=0)) > 5, noise
