@@ -95,8 +95,6 @@ def from_estimator(estimator: Any) -> Classifier:
     """
     if not hasattr(estimator, "classes_"):
         raise InvalidInput(f"model must be a fitted scikit-learn classifier; got {show(estimator)}, not fitted")
-    if not hasattr(estimator, "predict"):
-        raise InvalidInput(f"model must have predict, as scikit-learn classifiers do; got {show(estimator)}")
     labels = np.asarray(estimator.classes_)
     if labels.ndim != 1 or len(labels) < 2:
         raise InvalidInput(
@@ -301,8 +299,6 @@ def from_onnx(path: Path) -> Classifier:
         parts = [run(full[start : start + whole]) for start in range(0, len(full), whole)]
         return np.concatenate(parts)[: len(batch)]
 
-    classes = outputs[0].shape[-1] if outputs[0].shape else None
-    if not isinstance(classes, int):
-        known = len(shape) > 1 and all(isinstance(size, int) for size in shape[1:])
-        classes = call(np.zeros((1, *shape[1:]), dtype=np.float32)).shape[-1] if known else None
-    return Classifier(call, classes, files=weight_files(path), library="onnxruntime")
+    classes = outputs[0].shape[-1] if outputs[0].shape else None  # a text where it is open
+    known = classes if isinstance(classes, int) else None
+    return Classifier(call, known, files=weight_files(path), library="onnxruntime")

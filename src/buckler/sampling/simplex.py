@@ -35,8 +35,6 @@ def _floating(logits: Any) -> Any:
             raise InvalidInput(f"logits must hold numbers; got dtype {logits.dtype}")
         if logits.dtype.kind != "f":
             logits = logits.astype(np.float64)
-    elif not logits.is_floating_point():
-        logits = logits.double()
     if logits.ndim == 0 or logits.shape[-1] < 2:
         raise InvalidInput(f"logits must have at least 2 classes on the last axis; got shape {tuple(logits.shape)}")
     if bool((logits.isnan() if _is_tensor(logits) else np.isnan(logits)).any()):
