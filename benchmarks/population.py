@@ -120,8 +120,8 @@ def main() -> None:
         return
     if options.run is not None:
         evidence = open_evidence(options.run)
-        counts, _, labels = evidence.counts()
-        right, n = counts.values[np.arange(len(labels)), labels], int(counts.values[0].sum())
+        votes = evidence.counts()
+        right, n = votes.values[np.arange(len(votes.labels)), votes.labels], int(votes.values[0].sum())
         for radius in options.radii:
             print(f"r = {radius:g}: {by_votes(right, n, float(ndtr(radius / options.sigma))):.4f}")
         return

@@ -71,7 +71,7 @@ SLOW = [pytest.param(f"cifar10-sigma{sigma}", marks=pytest.mark.slow) for sigma 
 def test_recorded_votes_foretell_the_draws_within_a_factor(name: str, tmp_path: Path) -> None:
     """Votes of 1,000 draws, and of a file of decisions, foretell what decide takes on votes drawn anew."""
     truth = open_evidence(EVIDENCE / f"{name}-counts")
-    votes, sigma = truth.counts()[0].values, float(truth.spec.sigma or 0.0)
+    votes, sigma = truth.counts().values, float(truth.spec.sigma or 0.0)
     shares, rng = votes / votes.sum(axis=1, keepdims=True), np.random.default_rng(0)
     radii = tuple(0.5 * sigma * step for step in range(1, 5))
     test = AnytimeTest(Ladder(radii, truth.spec.noise, 1e-3, 100_000, winner=True), len(votes), 10)
@@ -139,7 +139,7 @@ def test_a_model_is_measured_and_slow_ones_get_small_batches(
     assert run(["sample", "run", *from_model, "--n", "100", "--max-seconds", "20"]) == 3
     kept = open_evidence(tmp_path / "run")
     assert kept.spec.batch_size == 32  # of two seconds at most
-    assert kept.counts()[0].ids == ("0", "1", "2")
+    assert kept.counts().ids == ("0", "1", "2")
     assert run(["sample", "run", *from_model, "--n", "100", "--quiet"]) == 0
     written = sum(path.stat().st_size for path in (tmp_path / "run" / "shards").iterdir())
     assert written / 1.5 < told["evidence_bytes"] < 1.5 * written

@@ -60,11 +60,11 @@ def mistake(capsys: pytest.CaptureFixture[str], *words: object) -> str:
 
 
 def test_accuracy_is_that_of_the_function(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    votes, _, labels = open_evidence(here / "known").counts(50)
-    assert labels is not None
+    votes = open_evidence(here / "known").counts(50)
+    assert votes.labels is not None
     for flag in ([], ["--list"]):
         found = population_accuracy(
-            votes.values, labels, [0.01, 0.05], sigma=0.1, delta=0.1, seed=3, fixed_list=bool(flag)
+            votes.values, votes.labels, [0.01, 0.05], sigma=0.1, delta=0.1, seed=3, fixed_list=bool(flag)
         )
         line = ["accuracy", here / "known", "--radii", "0.01,0.05", "--delta", "0.1", "--n", "50", "--seed", "3", *flag]
         shown = json.loads(told(capsys, *line, "--json"))
@@ -76,9 +76,9 @@ def test_accuracy_is_that_of_the_function(here: Path, capsys: pytest.CaptureFixt
 def test_a_plan_says_what_a_limit_takes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = ["plan", "--like", here / "known", "--radii", "0.01", "--accuracy"]
     made = json.loads(told(capsys, *line, "0.3", "--json"))
-    votes, _, labels = open_evidence(here / "known").counts(100)
-    assert labels is not None
-    planned = plan_population(votes.values, labels, 0.01, 0.3, sigma=0.1)
+    votes = open_evidence(here / "known").counts(100)
+    assert votes.labels is not None
+    planned = plan_population(votes.values, votes.labels, 0.01, 0.3, sigma=0.1)
     assert made == [{"n": one.n, "inputs": one.inputs, "draws": one.n * one.inputs} for one in planned]
     assert [one.n for one in planned] == [20, 40, 80, 160, 320]
     assert f"{made[0]['draws']:,}" in told(capsys, *line, "0.3")
@@ -126,19 +126,19 @@ def test_accuracy_names_what_is_wrong(here: Path, capsys: pytest.CaptureFixture[
 
 def test_sets_are_those_of_the_class(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     known, new = (open_evidence(here / name).counts(20) for name in ("known", "new"))
-    made = RobustConformal(sigma=0.1, radius=0.02, alpha=0.2).calibrate(known[0].values, Y[:60], seed=1)
-    sets = made.predict_sets(new[0].values)
+    made = RobustConformal(sigma=0.1, radius=0.02, alpha=0.2).calibrate(known.values, Y[:60], seed=1)
+    sets = made.predict_sets(new.values)
     line = ["conformal", here / "known", here / "new", "--radius", "0.02", "--alpha", "0.2", "--n", "20", "--seed", "1"]
     lines = [json.loads(text) for text in told(capsys, *line, "--json").splitlines()]
     assert [one["classes"] for one in lines] == [np.flatnonzero(row).tolist() for row in sets]
-    assert [one["id"] for one in lines] == list(new[0].ids)
+    assert [one["id"] for one in lines] == list(new.ids)
     text = told(capsys, *line)
     assert str(made) in text
     assert f"30 inputs, mean size of a set {sets.sum(axis=1).mean():.3f} of 10 classes" in text
 
 
 def test_every_label_may_have_its_threshold(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    known, new = (open_evidence(here / name).counts(20)[0].values for name in ("known", "new"))
+    known, new = (open_evidence(here / name).counts(20).values for name in ("known", "new"))
     made = RobustConformal(sigma=0.1, radius=0.02, alpha=0.2).calibrate(known, Y[:60], by_label=True)
     line = ["conformal", here / "known", here / "new", "--radius", "0.02", "--alpha", "0.2", "--n", "20", "--by-label"]
     lines = [json.loads(text) for text in told(capsys, *line, "--json").splitlines()]

@@ -260,9 +260,10 @@ def test_kept_columns_and_all_classes_give_the_same(home: Path) -> None:
 def test_estimates_are_margins_of_means(home: Path) -> None:
     evidence = open_evidence(home / "digits-sigma0.25")
     (found,) = recorded_limits(evidence, [ESTIMATES["votes"]], "probability", 200, None)
-    counts, _, labels = evidence.counts()
+    votes = evidence.counts()
+    labels = votes.labels
     assert labels is not None
-    rows = counts.values / 200
+    rows = votes.values / 200
     own = rows[np.arange(len(rows)), labels]
     rows[np.arange(len(rows)), labels] = -1.0
     assert found.low.tolist() == (own - rows.max(axis=1)).tolist()

@@ -345,10 +345,10 @@ def test_limits_for_the_population_are_beside_the_curve() -> None:
     run_folder = Path(__file__).parents[2] / "evidence" / "cifar10-sigma0.50"
     result = read_result(run_folder, ("top_class",), n=100)
     parsed = Parsed(build_page([result], delta=0.01))
-    votes, _, labels = open_evidence(run_folder).counts(100)
-    assert labels is not None
+    votes = open_evidence(run_folder).counts(100)
+    assert votes.labels is not None
     radii = [0.0, 0.25, 0.5, 0.75]
-    found = buckler.population_accuracy(votes.values, labels, [*radii, 1.0, 1.5], sigma=0.5, delta=0.01)
+    found = buckler.population_accuracy(votes.values, votes.labels, [*radii, 1.0, 1.5], sigma=0.5, delta=0.01)
     assert [point["radius"] for point in parsed.payload["population"]] == radii
     for point, low in zip(parsed.payload["population"], found.low, strict=False):
         assert point["series"] == "s0"

@@ -222,7 +222,7 @@ def test_a_log_of_ours_states_its_settings(tmp_path: Path) -> None:
     path = stating(tmp_path / "log.tsv", STATED)
     found = import_log(path, out=tmp_path / "run")
     assert [(one.alpha, one.n, one.sigma) for one in found.fits] == [(0.01, 100, 0.5)]
-    assert open_evidence(tmp_path / "run").counts()[0].values.tolist() == [[0, 80, 20]]
+    assert open_evidence(tmp_path / "run").counts().values.tolist() == [[0, 80, 20]]
     for claim in ({"alpha": 0.02}, {"n": 101}, {"sigma": 0.25}):
         with pytest.raises(InvalidInput, match="as the log says"):
             import_log(path, **claim)

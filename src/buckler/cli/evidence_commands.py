@@ -323,11 +323,10 @@ def conformal_command(
         pair = getattr(known.spec, what), getattr(new.spec, what)
         if pair[0] != pair[1]:
             raise InvalidInput(f"both runs must be drawn alike; their {what} are {pair[0]} and {pair[1]}")
-    seen = {h for shard in known.read_shards() for h in shard.input_hashes}
-    if any(h in seen for shard in new.read_shards() for h in shard.input_hashes):
-        raise InvalidInput("the runs must be of different inputs; an input of the test is in the calibration too")
     draws = n or max((p for p in known.spec.checkpoints if p <= USUALLY_USED), default=None)
-    (votes, _, labels), (other_votes, _, truth) = known.counts(draws), new.counts(draws)
+    votes, other_votes = known.counts(draws), new.counts(draws)
+    if {*votes.contents} & {*other_votes.contents}:
+        raise InvalidInput("the runs must be of different inputs; an input of the test is in the calibration too")
     values, others = (_scores(known, draws), _scores(new, draws)) if scores else (votes.values, other_votes.values)
     shared = {*votes.ids} & {*other_votes.ids}
     if known.spec.seed == new.spec.seed and shared:
@@ -335,14 +334,15 @@ def conformal_command(
             f"the runs must not share noise; both have seed {new.spec.seed} and an input named {min(shared)!r}: draw "
             f"the test with another --seed"
         )
-    if labels is None:
+    if votes.labels is None:
         raise InvalidInput(f"the calibration data must have labels; {str(calibration)!r} was drawn without")
     made = RobustConformal(noise=known.spec.noise, radius=radius, alpha=alpha)
-    sets = made.calibrate(values, labels, n=draws, seed=seed, by_label=by_label).predict_sets(others)
+    sets = made.calibrate(values, votes.labels, n=draws, seed=seed, by_label=by_label).predict_sets(others)
     if as_json:
         for name, row in zip(other_votes.ids, sets, strict=True):
             say(json.dumps({"id": name, "classes": np.flatnonzero(row).tolist()}))
         return
+    truth = other_votes.labels
     covered = "" if truth is None else f", {sets[np.arange(len(sets)), truth].mean():.3f} hold the label"
     say(f"{len(sets)} inputs, mean size of a set {sets.sum(axis=1).mean():.3f} of {sets.shape[1]} classes{covered}")
     say(made)

@@ -146,7 +146,7 @@ def recorded_shares(path: Path) -> FloatArray:
         evidence = open_evidence(path)
         if evidence.spec.model == IMPORTED:
             raise InvalidInput(f"like must be a run with votes of its own; {str(path)!r} was recovered from a log")
-        votes = evidence.counts()[0].values.astype(np.float64)
+        votes = evidence.counts().values.astype(np.float64)
     else:
         made = read_decisions(path).decided
         votes = np.zeros((len(made), SIMULATED_CLASSES + 1))

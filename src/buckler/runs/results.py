@@ -169,16 +169,13 @@ def votes_for_limit(evidence: Evidence, n: int | None = None) -> IntArray:
 
 def _true_votes(evidence: Evidence, n: int | None) -> IntArray | None:
     """Return what ``votes_for_limit`` returns, None where there are no labels."""
-    draws, found = max(p for p in evidence.spec.checkpoints if p <= (n or inf) and p <= LARGEST_POPULATION_N), []
-    place = evidence.checkpoint(draws)
-    for shard in evidence.read_shards():
-        if shard.labels is None:
-            return None
-        known = (shard.labels >= 0) & (shard.labels < evidence.spec.num_classes)  # classes that the model lacks
-        rows = shard.counts[np.arange(len(shard.ids)), place, np.where(known, shard.labels, 0)]
-        found.append(np.where(known, rows, 0))
-    votes = np.concatenate(found)
-    return np.stack([votes, draws - votes], axis=1)
+    draws = max(p for p in evidence.spec.checkpoints if p <= (n or inf) and p <= LARGEST_POPULATION_N)
+    votes = evidence.counts(draws)
+    if votes.labels is None:
+        return None
+    known = (votes.labels >= 0) & (votes.labels < evidence.spec.num_classes)  # others are classes that the model lacks
+    right = np.where(known, votes.values[np.arange(len(known)), np.where(known, votes.labels, 0)], 0)
+    return np.stack([right, draws - right], axis=1)
 
 
 def _lacking(evidence: Evidence, n: int | None) -> str | None:

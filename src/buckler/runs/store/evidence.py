@@ -5,7 +5,7 @@ import json
 from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,11 +27,17 @@ AHEAD = 4
 """Number of shards that are read ahead of the one in use."""
 
 
-class Counts(NamedTuple):
-    """Votes ``values[input, class]``, and the name of each input."""
+class RecordedVotes(NamedTuple):
+    """Votes ``values[input, class]`` of some first draws, with the names of the inputs and the hashes of their values.
+
+    ``selection`` are the votes of the selection draws, if there were any, and ``labels`` the true classes where known.
+    """
 
     ids: tuple[str, ...]
     values: IntArray
+    selection: IntArray | None
+    labels: IntArray | None
+    contents: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,26 +121,19 @@ class Evidence:
             raise InvalidInput(f"n must be one of the checkpoints {', '.join(map(str, points))}; got {n}")
         return points.index(wanted)
 
-    def counts(self, n: int | None = None) -> tuple[Counts, Counts | None, IntArray | None]:
-        """Return the votes of the first ``n`` draws (all by default), of the selection, and the labels where known."""
+    def counts(self, n: int | None = None) -> RecordedVotes:
+        """Return the votes of the first ``n`` draws, by default of all."""
         point = self.checkpoint(n)
-        names: list[str] = []
-        votes, chosen, labels = [], [], []
-        for shard in self.read_shards():
-            # Copies, so that the other checkpoints are freed.
-            names += shard.ids
-            votes.append(shard.counts[:, point].copy())
-            if shard.selection is not None:
-                chosen.append(shard.selection.copy())
-            if shard.labels is not None:
-                labels.append(shard.labels)
-        if not votes:
+        # Of each shard one checkpoint is copied, so that the others are freed.
+        read = [replace(shard, counts=shard.counts[:, point].copy()) for shard in self.read_shards()]
+        if not read:
             raise StoreError(f"{str(self.root)!r} holds no finished shard yet")
-        ids = tuple(names)
-        return (
-            Counts(ids, np.concatenate(votes)),
-            Counts(ids, np.concatenate(chosen)) if chosen else None,
-            np.concatenate(labels) if labels else None,
+        return RecordedVotes(
+            tuple(name for shard in read for name in shard.ids),
+            np.concatenate([shard.counts for shard in read]),
+            _joined([shard.selection for shard in read]),
+            _joined([shard.labels for shard in read]),
+            tuple(content for shard in read for content in shard.input_hashes),
         )
 
     def scores(
@@ -195,6 +194,11 @@ class Evidence:
                 for values in [to_simplex(part, chosen, temperature) if stored_logits else part]
             ]
             yield made[0], made[1] if self.spec.n0 else None, label
+
+
+def _joined(parts: list[IntArray | None]) -> IntArray | None:
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known) if len(known) == len(parts) else None
 
 
 def _as_double(rows: AnyArray) -> FloatArray:
