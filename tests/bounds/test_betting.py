@@ -39,7 +39,6 @@ from buckler.bounds.betting import (
     largest_rejected,
     last_goal,
     lowest_cell,
-    node_below,
     plain,
     star_lower,
     wealth_goal,
@@ -241,11 +240,6 @@ def test_parts_make_up_the_cell(low: int, size: int, bottom: int, reach: int, wi
     assert (np.diff(edges) > 0).all()
     inside = (edges[:-1] >= bottom) & (edges[1:] <= top)
     assert (np.diff(edges)[inside] <= 1000.0 * width + 1.0).all()
-
-
-def test_nodes_are_found() -> None:
-    for value in (-0.5, 0.0, 0.00049, 0.5, 0.7777, 1.0, 2.0):
-        assert node_below(TABLE, 0, value) == np.searchsorted(TABLE[:, 0], value, side="right") - 1
 
 
 def test_the_table_of_hazards() -> None:

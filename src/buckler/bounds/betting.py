@@ -213,16 +213,7 @@ def add_draws(a: FloatArray, b: FloatArray, sums: FloatArray) -> None:
         sa, sb = sa + p, sb + q
         saa, sab, sbb = saa + pp, sab + p * q, sbb + qq
         saaa, saab, sabb, sbbb = saaa + pp * p, saab + pp * q, sabb + p * qq, sbbb + q * qq
-    sums[0] += a.size
-    sums[1] += sa
-    sums[2] += sb
-    sums[3] += saa
-    sums[4] += sab
-    sums[5] += sbb
-    sums[6] += saaa
-    sums[7] += saab
-    sums[8] += sabb
-    sums[9] += sbbb
+    sums += np.array([float(a.size), sa, sb, saa, sab, sbb, saaa, saab, sabb, sbbb])
 
 
 class Game(NamedTuple):
@@ -285,19 +276,6 @@ def wealth_of(
         if wealth == 0.0 or wealth >= goal:
             break
     return wealth
-
-
-@compiled
-def node_below(table: FloatArray, s: int, value: float) -> int:
-    """Return the last node whose mean under slope s is at most ``value``, or -1."""
-    low, high = -1, table.shape[0]
-    while high - low > 1:
-        middle = (low + high) // 2
-        if table[middle, s] <= value:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 @compiled
@@ -377,7 +355,8 @@ def refine(
     y, starts = seen
     table, index = game.table, game.pair.slope_index
     s = index[y.size]
-    nodes = node_below(table, s, window[0]), min(node_below(table, s, window[1]) + 1, table.shape[0] - 1)
+    below, above = np.searchsorted(table[:, s], np.array(window[:2]), side="right")
+    nodes = below - 1, min(above, table.shape[0] - 1)
     # Each node of the window ends one part at most, each cell another, and so do the two ends of the window.
     ends = np.empty(max(nodes[1] - nodes[0], 0) + upper.size + 2, dtype=np.int64)
     parents = np.empty(ends.size, dtype=np.int64)
