@@ -339,12 +339,11 @@ class Round:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Group:
-    """Inputs whose draws are made together: the draws each has had, and those it wants next; ``later`` ones wait."""
+    """Inputs whose draws are made together: what each asks for next, by its place in ``rows``; ``later`` ones wait."""
 
     places: int
     rows: IntArray
-    first: IntArray
-    wanted: IntArray
+    requests: list[Request]
     later: IntArray
 
 
@@ -396,16 +395,17 @@ def draw_until_decided(
         rows = np.concatenate([group.later, left, np.array(joined, dtype=np.int64)])
         wanted = check_whole_array("batch_sizes()", decider.batch_sizes(rows), low=1) if rows.size else NONE
         now = filling(wanted, engine.rows)
-        done = Round(int(group.wanted.sum()), np.setdiff1d(group.rows, left))
-        return _Group(group.places, rows[now], decider.n[rows[now]], wanted[now], rows[~now]), done
+        had = decider.n[rows[now]]
+        asked = zip(had.tolist(), (had + wanted[now]).tolist(), strict=True)
+        requests = [Request(place, start, stop) for place, (start, stop) in enumerate(asked)]
+        drawn = sum(request.stop - request.start for request in group.requests)
+        return _Group(group.places, rows[now], requests, rows[~now]), Round(drawn, np.setdiff1d(group.rows, left))
 
     def draw(group: _Group) -> IntArray:
-        spans = zip(group.first.tolist(), (group.first + group.wanted).tolist(), strict=True)
-        requests = [Request(row, start, stop) for row, (start, stop) in enumerate(spans)]
-        return engine.draw(inputs[group.rows], [ids[i] for i in group.rows], stream, requests)[:, 0]
+        return engine.draw(inputs[group.rows], [ids[i] for i in group.rows], stream, group.requests)[:, 0]
 
     def begin(places: int) -> _Group:
-        return look(_Group(places, NONE, NONE, NONE, NONE), None)[0]
+        return look(_Group(places, NONE, [], NONE), None)[0]
 
     most = min(engine.rows, len(waiting))
     # Two groups only where either fills half a batch from the start.
