@@ -139,35 +139,29 @@ def limits_of_votes(
     if values.ndim != 2:
         raise InvalidInput(f"counts must have shape [inputs, m]; got shape {values.shape}")
     n = np.asarray(values.sum(axis=1), dtype=np.int64)
-    if noise.total is not None and (n != noise.total).any():
-        raise InvalidInput(
-            f"counts must be of all {noise.total} copies of {noise.describe()}; got {n[n != noise.total][0]}"
+    given = None if selection is None else check_counts("selection", selection)
+    if given is not None and given.shape != values.shape:
+        raise InvalidInput(f"selection must have the shape of counts, {values.shape}; got {given.shape}")
+    if noise.total is not None:
+        if (n != noise.total).any():
+            raise InvalidInput(
+                f"counts must be of all {noise.total} copies of {noise.describe()}; got {n[n != noise.total][0]}"
+            )
+        if given is not None:
+            raise InvalidInput(f"selection must be left out for {noise.describe()}: its votes are exact")
+    if noise.total is not None and labels is None:  # votes that are probabilities choose the class themselves
+        chosen = ChosenClass(values.argmax(axis=1), np.zeros(len(values), dtype=np.int64), 0.0, 0.0)
+    else:
+        chosen = choose_class(
+            settings.level,
+            len(values),
+            values.shape[1],
+            labels=labels,
+            selected=None if given is None else (given.argmax(axis=1), given.sum(axis=1)),
+            winner=lambda level: predicted_class(values, alpha=level),
         )
-    chosen = chosen_class(values, settings, labels, selection)
     low = settings.method.limit(votes_of(values, chosen.classes), chosen.alpha, settings.margin)
     return chosen, np.asarray(low, dtype=np.float64), n
-
-
-def chosen_class(
-    counts: IntArray, settings: Settings, labels: ArrayLike | None, selection: ArrayLike | None
-) -> ChosenClass:
-    """Return the class of each input, and the level that is left for its limit."""
-    given = None if selection is None else check_counts("selection", selection)
-    if given is not None and given.shape != counts.shape:
-        raise InvalidInput(f"selection must have the shape of counts, {counts.shape}; got {given.shape}")
-    if settings.noise.total is not None:
-        if given is not None:
-            raise InvalidInput(f"selection must be left out for {settings.noise.describe()}: its votes are exact")
-        if labels is None:  # votes that are probabilities choose the class themselves
-            return ChosenClass(counts.argmax(axis=1), np.zeros(len(counts), dtype=np.int64), 0.0, 0.0)
-    return choose_class(
-        settings.level,
-        len(counts),
-        counts.shape[1],
-        labels=labels,
-        selected=None if given is None else (given.argmax(axis=1), given.sum(axis=1)),
-        winner=lambda level: predicted_class(counts, alpha=level),
-    )
 
 
 def votes_of(counts: IntArray, chosen: IntArray) -> Votes:
