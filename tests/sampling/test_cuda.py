@@ -13,7 +13,7 @@ from buckler.sampling.architectures import UNet, build
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.denoised import Denoised
 from buckler.sampling.engine import Engine
-from buckler.sampling.streams import NOISE_BLOCK, Address, Request
+from buckler.sampling.streams import NOISE_BLOCK, Address
 from buckler.types import AnyArray, IntArray, Noise
 
 needs_cuda = skipUnless(torch.cuda.is_available(), "needs a cuda device")
@@ -32,7 +32,7 @@ class Rowwise(nn.Module):
 def counts(rows: int, n: int = 1000, **options: Any) -> IntArray:
     engine = Engine(as_classifier(Rowwise(), num_classes=4, device="cuda"), sigma=0.5, batch_size=rows, **options)
     with engine.session():
-        return engine.draw(X, IDS, "estimation", [Request(i, 0, n) for i in range(5)])[:, 0]
+        return engine.votes(X, IDS, "estimation", n)
 
 
 @needs_cuda
@@ -83,7 +83,7 @@ def test_counts_do_not_depend_on_the_batch_size() -> None:
 def test_the_host_generator_gives_the_host_counts() -> None:
     engine = Engine(as_classifier(Rowwise(), num_classes=4), sigma=0.5, batch_size=64)
     with engine.session():
-        host = engine.draw(X, IDS, "estimation", [Request(i, 0, 1000) for i in range(5)])[:, 0]
+        host = engine.votes(X, IDS, "estimation", 1000)
     assert (counts(64, generator="philox") == host).all()
     assert np.abs(counts(64) - host).max() < 120  # other noise, same distribution: 5 standard deviations are 112
 
@@ -96,7 +96,7 @@ def test_lower_precision_compiled_and_channels_last() -> None:
     def votes(**options: Any) -> IntArray:
         engine = Engine(as_classifier(net, **options), sigma=0.5, batch_size=512)
         with engine.session():
-            return engine.draw(X, IDS, "estimation", [Request(i, 0, 700) for i in range(5)])[:, 0]
+            return engine.votes(X, IDS, "estimation", 700)
 
     plain = votes()
     fast = votes(dtype="bfloat16", channels_last=True, compile=True)
@@ -167,7 +167,7 @@ def test_memory_that_runs_out_halves_the_batch() -> None:
 
     engine = Engine(as_classifier(Greedy(), num_classes=4, device="cuda"), sigma=0.5, batch_size=1024)
     with engine.session():
-        drawn = engine.draw(X, IDS, "estimation", [Request(i, 0, 1000) for i in range(5)])[:, 0]
+        drawn = engine.votes(X, IDS, "estimation", 1000)
     assert engine.rows == 256
     assert (drawn == counts(1024)).all()
 

@@ -166,7 +166,7 @@ def test_memory_that_runs_out_halves_the_batch_and_goes_on() -> None:
     options: dict[str, Any] = {"sigma": 0.7, "num_classes": 4}
     engine = Engine(as_classifier(Large(), num_classes=4), batch_size=512, **options)
     with engine.session():
-        drawn = engine.draw(X, IDS, "estimation", [Request(i, 0, 300) for i in range(5)])[:, 0]
+        drawn = engine.votes(X, IDS, "estimation", 300)
     assert engine.rows == 64
     assert [rows for rows in seen if rows > 70] == [512, 256, 128]
     assert (drawn == draw_counts(rowwise, X, n=300, seed=0, stream="estimation", input_id=IDS, **options)).all()

@@ -201,13 +201,11 @@ class Engine:
         """Return the votes ``[input, segment, class]`` of the requested draws; options are those of ``steps``."""
         return exhaust(self.steps(x, ids, stream, requests, **options))
 
-    def votes(
-        self, x: ArrayLike, ids: Sequence[str], stream: Stream, n: int, start: int = 0, **options: Any
-    ) -> IntArray:
+    def votes(self, x: ArrayLike, ids: Sequence[str], stream: Stream, n: int, start: int = 0) -> IntArray:
         """Return the votes ``[inputs, m]`` of draws ``start, ..., start + n - 1`` of every input.
 
-        Options are those of ``draw``. The noise is a function of (seed, id, stream) and the index of the draw, so votes
-        of ``n`` draws and of the next ``n`` add up to those of ``2 n``.
+        The noise is a function of (seed, id, stream) and the index of the draw, so votes of ``n`` draws and of the next
+        ``n`` add up to those of ``2 n``.
 
         >>> def sign(batch):  # class 1 where the mean is above zero
         ...     return np.stack([0 * batch.mean(1), batch.mean(1)], axis=1)
@@ -216,15 +214,15 @@ class Engine:
         >>> engine.votes([[0.5, 0.5]], ["a"], "estimation", 1000)
         array([[257, 743]])
         """
-        return exhaust(self.vote_steps(x, ids, stream, n, start, **options))
+        return exhaust(self.vote_steps(x, ids, stream, n, start))
 
     def vote_steps(
-        self, x: ArrayLike, ids: Sequence[str], stream: Stream, n: int, start: int = 0, **options: Any
+        self, x: ArrayLike, ids: Sequence[str], stream: Stream, n: int, start: int = 0, keep: KeptScores | None = None
     ) -> Generator[int, None, IntArray]:
-        """Yield the draws made, and return what ``votes`` returns."""
+        """Yield the draws made, and return what ``votes`` returns; scores go to the sink of ``keep``."""
         n, start = check_whole("n", n, 1), check_whole("start", start, 0)
         requests = [Request(i, start, start + n) for i in range(len(ids))]
-        return (yield from self.steps(x, ids, stream, requests, **options))[:, 0]
+        return (yield from self.steps(x, ids, stream, requests, keep=keep))[:, 0]
 
     def score_steps(
         self, x: ArrayLike, ids: Sequence[str], stream: Stream, n: int, make: ScoreMap, start: int = 0
