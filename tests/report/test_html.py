@@ -150,7 +150,7 @@ def test_every_sentence_is_the_certificates_own() -> None:
 def test_votes_are_the_largest_ones() -> None:
     votes = hostile()[1].rows["runs"][0]["votes"]
     made = example()
-    assert np.array(votes["counts"]).sum(axis=0).tolist() == [votes["n"]] * INPUTS
+    assert np.array(votes["counts"]).sum(axis=0).tolist() == votes["n"]
     top = np.array([made.votes.classes[:, 0], made.votes.counts[:, 0]])
     assert top.tolist() == [votes["classes"][0], votes["counts"][0]]
     assert (np.diff(votes["counts"], axis=0) <= 0).all()
@@ -274,7 +274,7 @@ def test_command_on_runs_and_certificates(
     assert "exact: Buehler's limit" in both.text
     headline = both.text.partition("How it was made")[0]
     assert str(tmp_path) not in headline
-    assert both.rows["runs"][0]["votes"]["n"] == 100
+    assert both.rows["runs"][0]["votes"]["n"] == [100] * 20
     assert "buckler sample wide --spec spec.toml" in both.text
     assert "buckler report narrow wide -o both.html --method exact" in both.text
     assert "answers:" in both.text

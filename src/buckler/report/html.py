@@ -272,7 +272,6 @@ def digits_of(series: Series) -> int:
 def _columns(series: Series, rows: int) -> dict[str, Any]:
     """Return the columns of the table: classes, radii and margins, rounded down, draws, and the sentences."""
     certificates, digits = list(series.certificates[:rows]), digits_of(series)
-    draws = [certificate.n for certificate in certificates]
     return {
         "predicted": [certificate.predicted for certificate in certificates],
         "radius": [rounded_down(certificate.radius, digits) for certificate in certificates],
@@ -280,7 +279,7 @@ def _columns(series: Series, rows: int) -> dict[str, Any]:
             rounded_down(certificate.margin, 4) if isfinite(certificate.margin) else "-inf"
             for certificate in certificates
         ],
-        "n": draws[0] if len(set(draws)) == 1 else draws,
+        "n": [certificate.n for certificate in certificates],
         "sentence": [str(certificate).removeprefix(f"{certificate.id}: ") for certificate in certificates],
     }
 
@@ -289,11 +288,10 @@ def _votes(votes: TopVotes | None, rows: int) -> dict[str, Any] | None:
     """Return the votes of the first rows, a list for each place among the classes."""
     if votes is None:
         return None
-    n = votes.n[:rows].tolist()
     return {
         "classes": votes.classes[:rows].T.tolist(),
         "counts": votes.counts[:rows].T.tolist(),
-        "n": n[0] if len(set(n)) == 1 else n,
+        "n": votes.n[:rows].tolist(),
     }
 
 

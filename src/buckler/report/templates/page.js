@@ -83,7 +83,6 @@
   const state = { series: 0, key: null, descending: false, page: 0, all: [], rows: [], open: null };
   let inputs = null;
 
-  const at = (column, i) => (Array.isArray(column) ? column[i] : column);
   const rowsOf = (index) => {
     const one = payload.series[index];
     const run = inputs.runs[one.run];
@@ -96,7 +95,7 @@
       const outcome = predicted === null ? "abstained" : label === null ? "certified" : predicted === label ? "right" : "wrong";
       return {
         place: i, id, label, predicted, outcome, radius: Number(radius), radiusText: radius,
-        margin: margin === "-inf" ? null : Number(margin), marginText: margin, n: at(column("n"), i),
+        margin: margin === "-inf" ? null : Number(margin), marginText: margin, n: column("n")[i],
         tile: tiles === null ? null : tiles + i,
       };
     });
@@ -162,7 +161,7 @@
   const bars = (row) => {
     const { votes } = inputs.runs[payload.series[state.series].run];
     if (!votes) return [make("p", "", "Votes are not in this file: a page made from the run's own folder has them.")];
-    const n = at(votes.n, row.place);
+    const n = votes.n[row.place];
     const top = votes.classes.map((column, k) => [column[row.place], votes.counts[k][row.place]]).filter(([, number]) => number > 0);
     const rival = top.find(([label]) => label !== (row.predicted === null ? top[0][0] : row.predicted));
     const rest = n - top.reduce((sum, [, number]) => sum + number, 0);
