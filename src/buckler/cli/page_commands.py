@@ -141,11 +141,11 @@ def reproduce_command(
     """
     library = open_library(evidence)
     with bar("figures and tables", quiet=quiet) as advance:
-        made = reproduce_paper(part, library, out, page=page, command=command_typed(), advance=advance)
+        tables, written = reproduce_paper(part, library, out, page=page, command=command_typed(), advance=advance)
     if not quiet:
         for name in library.unfinished:
             say(f"buckler: {name} is not finished and was left out", error=True)
-        for table in made.tables.values() if part.startswith("table") else ():
+        for table in tables.values() if part.startswith("table") else ():
             say(table.to_markdown())
-        for path in made.written:
+        for path in written:
             say(f"Written: {path}")

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -38,13 +38,6 @@ UNREACHED = (3.5, 4.0, 4.5)
 """Margins of Table 1 that no valid bound reaches with n = 100 draws."""
 
 
-class Made(NamedTuple):
-    """Result of ``reproduce_paper``: the tables by name, and the paths of the files written, one for each thing."""
-
-    tables: dict[str, TextTable]
-    written: list[Path]
-
-
 def reproduce_paper(
     part: str,
     library: Library,
@@ -53,8 +46,8 @@ def reproduce_paper(
     page: Path | None = None,
     command: str = "buckler reproduce",
     advance: Callable[[int, int], None] = lambda _done, _total: None,
-) -> Made:
-    """Write one of ``PAPER_PARTS`` of the paper into the folder ``out``.
+) -> tuple[dict[str, TextTable], list[Path]]:
+    """Write one of ``PAPER_PARTS`` of the paper into ``out``; return its tables by name, and the files written.
 
     Tables are written as Markdown, LaTeX and CSV, figures as PNG and PDF. With ``all`` comes the page,
     ``reproduction.md`` in ``out`` unless another place is given; it says which ``command`` made it. ``advance`` is told
@@ -95,9 +88,7 @@ def reproduce_paper(
     for path, text in texts.items():
         with atomic_write(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
-    return Made(
-        tables, [*(path for path in texts if path.suffix == ".md"), *(out / f"{name}.png" for name in captions)]
-    )
+    return tables, [*(path for path in texts if path.suffix == ".md"), *(out / f"{name}.png" for name in captions)]
 
 
 def reproduction_page(

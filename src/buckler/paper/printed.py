@@ -95,7 +95,6 @@ class Figure:
     """One of its figures: a column for each value of ``axis``, the first margin on top and the second below."""
 
     name: str
-    label: str
     number: int
     data: str
     case: Case
@@ -113,33 +112,16 @@ class Figure:
 
 
 FIGURES: tuple[Figure, ...] = (
-    Figure("discrete_sigma", "fig:discrete_sigma", 3, "cifar10", "discrete", "sigma", (0.12, 0.25, 0.5, 1.0), n=100),
-    Figure("discrete_n", "fig:discrete_num", 4, "cifar10", "discrete", "n", (100, 500, 1000), sigma=0.12),
-    Figure(
-        "continuous_n", "fig:cont_num", 5, "cifar10", "continuous", "n", (100, 300, 500), sigma=0.5, temperature=1.0
-    ),
-    Figure(
-        "continuous_sigma", "fig:cont_sigma", 6, "cifar10", "continuous", "sigma", (0.12, 0.25, 0.5, 1.0), n=100,
-        temperature=0.1,
-    ),
-    Figure(
-        "continuous_temperature", "fig:cont_temp", 7, "cifar10", "continuous", "temperature", (0.1, 0.5, 1.0, 5.0),
-        n=100, sigma=0.5,
-    ),
-    Figure("discrete_n", "fig:discrete_num_imagenet", 8, "imagenet", "discrete", "n", (100, 500, 1000), sigma=0.25),
-    Figure(
-        "discrete_sigma", "fig:discrete_sigma_imagenet", 9, "imagenet", "discrete", "sigma", (0.12, 0.25, 0.5, 1.0),
-        n=100,
-    ),
-    Figure(
-        "continuous_sigma", "fig:cont_sigma_imagenet", 10, "imagenet", "continuous", "sigma", (0.12, 0.25, 0.5, 1.0),
-        n=100, temperature=0.5,
-    ),
-    Figure(
-        "continuous_temperature", "fig:cont_temp_imagenet", 11, "imagenet", "continuous", "temperature",
-        (0.1, 0.5, 1.0, 5.0), n=100, sigma=0.5,
-    ),
-)  # fmt: skip
-"""Numbered in the order in which they stand. The columns are our choice, except n = 100, 300, 500 of ``fig:cont_num``,
+    Figure("discrete_sigma", 3, "cifar10", "discrete", "sigma", (0.12, 0.25, 0.5, 1.0), n=100),
+    Figure("discrete_n", 4, "cifar10", "discrete", "n", (100, 500, 1000), sigma=0.12),
+    Figure("continuous_n", 5, "cifar10", "continuous", "n", (100, 300, 500), sigma=0.5, temperature=1.0),
+    Figure("continuous_sigma", 6, "cifar10", "continuous", "sigma", (0.12, 0.25, 0.5, 1.0), n=100, temperature=0.1),
+    Figure("continuous_temperature", 7, "cifar10", "continuous", "temperature", (0.1, 0.5, 1.0, 5.0), n=100, sigma=0.5),
+    Figure("discrete_n", 8, "imagenet", "discrete", "n", (100, 500, 1000), sigma=0.25),
+    Figure("discrete_sigma", 9, "imagenet", "discrete", "sigma", (0.12, 0.25, 0.5, 1.0), n=100),
+    Figure("continuous_sigma", 10, "imagenet", "continuous", "sigma", (0.12, 0.25, 0.5, 1.0), n=100, temperature=0.5),
+    Figure("continuous_temperature", 11, "imagenet", "continuous", "temperature", (0.1, 0.5, 1.0, 5.0), n=100, sigma=0.5),
+)
+"""Numbered in the order in which they stand. The columns are our choice, except n = 100, 300, 500 of Figure 5,
 which its tables give; a column without evidence is left out. Where a fixed sigma has no evidence, the largest that has
 is drawn, and the title says so."""
