@@ -120,7 +120,9 @@ FIGURES: tuple[Figure, ...] = (
     Figure("discrete_n", 8, "imagenet", "discrete", "n", (100, 500, 1000), sigma=0.25),
     Figure("discrete_sigma", 9, "imagenet", "discrete", "sigma", (0.12, 0.25, 0.5, 1.0), n=100),
     Figure("continuous_sigma", 10, "imagenet", "continuous", "sigma", (0.12, 0.25, 0.5, 1.0), n=100, temperature=0.5),
-    Figure("continuous_temperature", 11, "imagenet", "continuous", "temperature", (0.1, 0.5, 1.0, 5.0), n=100, sigma=0.5),
+    Figure(
+        "continuous_temperature", 11, "imagenet", "continuous", "temperature", (0.1, 0.5, 1.0, 5.0), n=100, sigma=0.5
+    ),
 )
 """Numbered in the order in which they stand. The columns are our choice, except n = 100, 300, 500 of Figure 5,
 which its tables give; a column without evidence is left out. Where a fixed sigma has no evidence, the largest that has
