@@ -7,7 +7,7 @@ certificates and manifests repeat it.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -28,7 +28,7 @@ class Softmax:
     """Smooth the softmax scores of the logits at a temperature, in the place of votes."""
 
     temperature: float = 1.0
-    map: Literal["softmax"] = "softmax"
+    map: ClassVar[Literal["softmax"]] = "softmax"
 
     def __post_init__(self) -> None:
         check_positive("temperature", self.temperature)
@@ -38,12 +38,8 @@ class Softmax:
 class Sparsemax:
     """Smooth the sparsemax scores of the logits, in the place of votes (Martins and Astudillo 2016)."""
 
-    temperature: float | None = None
-    map: Literal["sparsemax"] = "sparsemax"
-
-    def __post_init__(self) -> None:
-        if self.temperature is not None:
-            check_positive("temperature", self.temperature)
+    map: ClassVar[Literal["sparsemax"]] = "sparsemax"
+    temperature: ClassVar[None] = None
 
 
 Scoring = Softmax | Sparsemax
@@ -51,11 +47,11 @@ Scoring = Softmax | Sparsemax
 
 def scoring(map: str, temperature: float | None = None) -> Scoring | None:  # noqa: A002  (the record's name for it)
     """Return the ``Softmax`` or ``Sparsemax`` that a record's ``map`` and ``temperature`` name; None for votes."""
-    if check_choice("map", map, get_args(SimplexMap)) == "hardmax":
-        if temperature is not None:
-            raise InvalidInput(f"temperature is for softmax or sparsemax scores; got map 'hardmax' and {temperature}")
-        return None
-    return Sparsemax(temperature) if map == "sparsemax" else Softmax(1.0 if temperature is None else temperature)
+    if check_choice("map", map, get_args(SimplexMap)) == "softmax":
+        return Softmax(1.0 if temperature is None else temperature)
+    if temperature is not None:
+        raise InvalidInput(f"temperature must be None for {map}; got {temperature}")
+    return Sparsemax() if map == "sparsemax" else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -96,8 +96,7 @@ def to_simplex(logits: Array, map: SimplexMap = "softmax", temperature: float | 
     >>> to_simplex(np.array([0.0, 2.0]), "sparsemax")
     array([0., 1.])
     """
-    check_choice("map", map, get_args(SimplexMap))
-    if map == "softmax":
+    if check_choice("map", map, ("softmax", "sparsemax")) == "softmax":
         return softmax(logits, 1.0 if temperature is None else temperature)
     if temperature is not None:
         raise InvalidInput(f"temperature must be None for {map}; got {temperature}")
