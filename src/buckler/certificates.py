@@ -40,7 +40,7 @@ KIND_FIELDS = tuple(
 
 
 def as_labels(labels: Sequence[Label | None]) -> AnyArray:
-    """Return classes as an array: whole numbers with -1 for None, or texts with None, of dtype object."""
+    """Return classes as an array: int64 with -1 for None; if any class is a text, objects, and None stays."""
     if any(isinstance(label, str) for label in labels):
         return np.array(labels, dtype=object)
     return np.array([ABSTAINED if label is None else label for label in labels], dtype=np.int64)

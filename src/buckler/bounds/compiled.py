@@ -73,7 +73,7 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wra
 
 
 def inner(function: F) -> F:
-    """Return a function that kernels call compiled, its code kept with theirs; Python calls it as plain Python."""
+    """Return a function that numba compiles, and caches, with the kernels that call it; Python runs it uncompiled."""
     return cast(F, register_jitable(no_cpython_wrapper=True, **_OPTIONS)(function))
 
 

@@ -1,14 +1,15 @@
 """Supremum of a region's probability over all trinomials whose margin is at most ``L``: its proof, and a search.
 
-**Proof.** The supremum lies on the margin curve (T5), which is walked from its top (``q3 = 0``) to its bottom; each
-piece is proved in one of two ways. *Monotone cell* (T8): on ``[a, b]`` the probability is at most ``P(q1(b), q2(a))``.
-*Analytic piece* (T9): an interpolant in Chebyshev points, its error a share of the supremum that is to be proved,
-bounded by how far the probability grows on a Bernstein ellipse (T9a, ``log_excess``), and its maximum bounded through
-its coefficients. Along a good ordering's curve the probability is nearly flat, where monotone cells alone would need a
-number of cells that grows as the gap to alpha shrinks; the analytic pieces need ``O(sqrt(n))`` points whatever the gap.
+**Proof** (``supremum_at_most``) that the supremum is at most alpha. It lies on the margin curve (T5), which is walked
+from its top (``q3 = 0``) to its bottom; each piece is bounded in one of two ways. *Monotone cell* (T8): on ``[a, b]``
+the probability is at most ``P(q1(b), q2(a))``. *Analytic piece* (T9): the probability is interpolated in Chebyshev
+points. The interpolant's maximum is bounded through its coefficients, and its error through how far the probability
+grows on a Bernstein ellipse (T9a, ``log_excess``). Along a good ordering's curve the probability is nearly flat, where
+monotone cells alone would need a number of cells that grows as the gap between supremum and alpha shrinks; the analytic
+pieces need ``O(sqrt(n))`` points whatever that gap.
 
-**Search** (``log_at``, ``margin_at``, ``climb``, ``scan``). The margin and the point of the curve at which the
-probability meets alpha. Heuristic from end to end: a wrong guess costs tightness or time, never validity, since
+**Search** (``log_at``, ``margin_at``, ``climb``, ``scan``) for the margin, and the point of the curve, at which the
+probability equals alpha. Heuristic from end to end: a wrong guess costs tightness or time, never validity, since
 ``buehler`` returns no margin that ``supremum_at_most`` has not proved.
 """
 

@@ -30,11 +30,12 @@ class Votes(NamedTuple):
 
 
 class ScoreDraws(NamedTuple):
-    """Scores of one input that a method reads, in draw order.
+    """Scores of one input, in draw order, as a method reads them.
 
-    ``a[draw]`` are the scores of the certified class, ``rivals[rival, draw]`` those of the other classes or of the
-    maximum over several of them, ``earlier[rival]`` moments of each pair from the selection sample, zeros without one.
-    ``num_classes`` counts all classes. ``uniform`` is the input's random number for the last draw (T15a), else 1.
+    ``a[draw]`` is the score of the certified class, ``rivals[rival, draw]`` that of another class, or the maximum over
+    several. ``earlier[rival]`` holds sums over the selection draws of ``a`` and that rival (``earlier_moments``), zeros
+    if there are no such draws. ``num_classes`` counts all classes. ``uniform`` multiplies the wealth that rejects after
+    the last draw (T15a); 1 changes nothing.
     """
 
     a: FloatArray

@@ -266,7 +266,10 @@ def decide_command(
 
 
 def _reached(certificates: Certificates, target: Target) -> str:
-    """Return a text: how many inputs are certified to each radius asked for, or with a precision the median radius."""
+    """Return a text: how many inputs are certified to each radius of ``target``, and how many not at all.
+
+    If ``target`` has a precision in place of radii, the text is the median certified radius.
+    """
     reach = certificates.radii
     if target.precision is not None:
         return f"median certified radius {rounded_down(float(np.median(reach)))}"

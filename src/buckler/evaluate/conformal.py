@@ -102,7 +102,7 @@ class RobustConformal:
         tuned = round(check_real("tuning", tuning) * len(table))
         if not 1 <= tuned < len(table):
             raise InvalidInput(
-                f"tuning must leave inputs on both sides; got a share of {tuning} of {len(table)} inputs"
+                f"tuning must leave at least one input to tune and one to calibrate; got {tuning} of {len(table)}"
             )
         order = shuffled(len(table), seed)
         chosen, rest = order[:tuned], order[tuned:]
@@ -160,7 +160,7 @@ class RobustConformal:
         losses: dict[int, FloatArray] = {}
 
         def largest(errors: float) -> int:
-            """Return the largest k0 whose estimated risk plus ``errors`` standard errors is at most alpha."""
+            """Return the largest threshold, or 0, whose risk plus ``errors`` standard errors is at most alpha."""
             low, high = 0, self.n + 1
             while high - low > 1:
                 k = (low + high) // 2

@@ -151,7 +151,7 @@ def _of_listing(here: Distribution) -> str | None:
 
 
 def _of_drawing(noise: BaseNoise, x: AnyArray, here: Distribution) -> str | None:
-    """Return the problem with drawn copies, an impossible copy or a wrong frequency; None if there is none."""
+    """Return what is wrong with drawn copies of ``x``: shape, an impossible copy or a frequency; None if nothing is."""
     noise.check_input(x)
     numbered = noise.total
     if numbered is not None:

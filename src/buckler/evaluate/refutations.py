@@ -371,7 +371,7 @@ def alarm(brackets: Sequence[Bracket], inputs: int, delta: float) -> str | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BracketCurve:
-    """Accuracy against radius: at least ``certified``, at most ``refuted``, and unknown between, as observed."""
+    """Accuracy at each radius, as shares of the run's inputs: at least ``certified`` and at most ``refuted``."""
 
     radii: FloatArray
     certified: FloatArray

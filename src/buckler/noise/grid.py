@@ -87,7 +87,9 @@ def tails(unit: Fraction) -> list[int]:
         low = (total + (start - PHI_SLACK)) >> (BITS - 2 * WORD_BITS)
         high = (total + (start + PHI_SLACK)) >> (BITS - 2 * WORD_BITS)
         if (low != high).any():
-            raise ArithmeticError("a normal probability is within 2^-208 of a multiple of 2^-128")
+            raise ArithmeticError(
+                "sigma must give normal probabilities that 128 bits can round with certainty; choose another"
+            )
         found += low.tolist()
         k = last
     return [tail for tail in found if tail]

@@ -94,9 +94,10 @@ def reproduce_paper(
 def reproduction_page(
     tables: Mapping[str, TextTable], figures: Mapping[str, str], facts: Mapping[str, Any], *, folder: str, command: str
 ) -> str:
-    """Return the page in Markdown: ``figures`` are captions by name, ``facts`` what the prose refers to.
+    """Return a Markdown page with the tables, the figures and the prose, which cites ``facts``.
 
-    ``folder`` holds tables and figures, seen from the page, and all figures in one, ``figures.png``.
+    ``figures`` maps each figure's name to its caption. ``folder`` is the path, relative to the page, of the folder with
+    the tables and figures as files and with ``figures.png``, which shows all figures. ``command`` wrote the page.
     """
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined

@@ -339,10 +339,10 @@ def script_json(value: object) -> str:
 
 
 def render(name: str, script: str | None = None, **values: Any) -> str:
-    """Return a page of ``templates/``, our style and script inside, under a policy that lets nothing else in.
+    """Render a template of ``templates/`` and return the HTML page, with our style and script inside.
 
-    Values are escaped by Jinja; ``payload`` and ``packed`` are put in as they are, and must be the text of
-    ``script_json`` and of ``pack``.
+    A content security policy blocks everything else. Jinja escapes all values but ``payload`` and ``packed``, which
+    must be what ``script_json`` and ``pack`` returned.
     """
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined

@@ -97,7 +97,7 @@ def margin_grid(columns: Sequence[Column], paths: Sequence[Path], title: str) ->
     A column is a value of some setting; a curve's name has the same look everywhere. One drawing goes to all files.
     """
     if not columns or not all(first and second for _, first, second in columns):
-        raise InvalidInput("columns must each hold at least one curve of either margin")
+        raise InvalidInput("columns must be one or more, each with a curve of the first margin and one of the second")
     everything = [curve for _, first, second in columns for curve in (*first, *second)]
     looks = _looks(everything)
     with _styled(len(columns), rows=2) as (figure, axes):

@@ -51,7 +51,7 @@ class CertifiedRun(NamedTuple):
 
 
 class CertifyKeywords(TypedDict, total=False):
-    """Keywords that say how evidence is certified; None is what the run suggests, and alpha is 0.001 unless told."""
+    """Keywords for certifying evidence. One that is None or left out takes the run's default; alpha's is 0.001."""
 
     alpha: float | None
     margin: MarginKind | None

@@ -169,7 +169,10 @@ class Lookup:
             pass
 
     def inputs(self, ids: Sequence[str], contents: Sequence[str] | None) -> Iterator[Float32Array]:
-        """Yield inputs one by one; other values than those of the hashes are refused. Empty hashes are not compared."""
+        """Yield the inputs with these ids one by one; raise InvalidInput if one has another hash than ``contents``.
+
+        An input with an empty hash is not checked, and none is if ``contents`` is None.
+        """
         chosen = self.places(ids)
         for start in range(0, len(chosen), AT_ONCE):
             part = chosen[start : start + AT_ONCE]

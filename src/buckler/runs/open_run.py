@@ -58,7 +58,7 @@ class OpenRun(NamedTuple):
 
 
 def read_settings(path: str | Path, name: str = "spec") -> dict[str, Any]:
-    """Return the settings in a TOML file; ``name`` is what it is called where it cannot be read."""
+    """Return the settings in a TOML file; ``name`` stands for the file in the error when it cannot be read."""
     try:
         text = read_text(Path(path), LARGEST_TOML)
     except (OSError, ValueError) as problem:

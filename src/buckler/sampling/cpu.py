@@ -64,7 +64,7 @@ class Backend:
         self._repeats = RepeatCheck(self._run, self._reversed, exact=self._exact) if compare else None
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
-        """Set the inputs, their noise addresses and the scores to ``keep``; clear a tally of ``slots`` vote counts."""
+        """Store the inputs, their noise addresses and which scores to keep (``keep``); zero ``slots`` vote counts."""
         self._x, self._addresses, self._keep = x, addresses, keep
         self._votes, self._bad = self._zeros(slots), self._zeros(len(x))
         self._columns = None if keep is None or keep.columns is None else self._send(keep.columns)
@@ -196,7 +196,10 @@ class NoisyCopies:
 
 
 def kept(scores: Float32Array, columns: IntArray) -> Float32Array:
-    """Return the kept columns of each row, followed by the maximum of the others."""
+    """Return the scores of the classes in ``columns[:, :-1]``, row by row, then the maximum of all other classes.
+
+    The last entry of each row of ``columns`` is ``OTHERS``, in the place of that maximum; scores are at least 0.
+    """
     named = columns[:, :-1]
     rest = scores.copy()
     np.put_along_axis(rest, named, np.float32(0.0), axis=1)

@@ -8,8 +8,8 @@ radius, not the guarantee.
 A diffusion model takes one step from a noisy image to an estimate of the clean one (Carlini, Tramer, Dvijotham, Rice,
 Sun and Kolter, *(Certified!!) adversarial robustness for free!*, ICLR 2023). At time t it sees
 ``sqrt(abar_t) z + sqrt(1 - abar_t) noise`` of an image z in [-1, 1]. With ``z = 2 x - 1``, noise of deviation sigma on
-x is of deviation ``2 sigma`` on z, so t is the step with ``sqrt((1 - abar_t) / abar_t) = 2 sigma``, and the noisy image
-times ``sqrt(abar_t)`` is what the model knows.
+x is of deviation ``2 sigma`` on z, so t is the step with ``sqrt((1 - abar_t) / abar_t) = 2 sigma``, and the model is
+given the noisy image, as ``2 x - 1``, times ``sqrt(abar_t)``.
 """
 
 import inspect

@@ -110,7 +110,7 @@ class RowWords:
 
     @property
     def programs(self) -> tuple[int, int]:
-        """Grid of programs of a kernel: the rows, and the tiles of counters that cover the words of a row."""
+        """Launch grid of a kernel: a program for each row and each tile of the counters that give the row's words."""
         return len(self.first), -(-(self.count // 4 + 2) // TILE)
 
     def words(self) -> Tensor:
@@ -285,7 +285,7 @@ class TorchBackend(Backend):
         self._copies = device_copies(noise, self._device, generator)
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
-        """Set the inputs, their noise addresses and the scores to ``keep``; clear a tally of ``slots`` vote counts."""
+        """Store the inputs, their noise addresses and which scores to keep (``keep``); zero ``slots`` vote counts."""
         super().load(x, addresses, slots, keep)
         if self._copies is not None:
             self._copies.load(x)

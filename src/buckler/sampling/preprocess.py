@@ -79,7 +79,10 @@ def check_moved(name: str, x: AnyArray, values: Float32Array, noise: Noise) -> N
 
 
 def on_host(x: Any) -> Any:
-    """Return torch tensors of any float type as detached NumPy arrays, and anything else unchanged."""
+    """Return a torch tensor as a NumPy array, detached and on the host; bfloat16 becomes float32.
+
+    A list or tuple of tensors becomes a list of arrays. Anything else is returned unchanged.
+    """
     if isinstance(x, (list, tuple)) and x and hasattr(x[0], "detach"):
         return [np.asarray(on_host(one)) for one in x]
     if not hasattr(x, "detach"):

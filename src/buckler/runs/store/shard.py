@@ -47,9 +47,10 @@ class Shard:
 
 
 class PartialInput(NamedTuple):
-    """Votes of the first ``done`` draws of an input that is under way, those of the selection first.
+    """Votes of the first ``done`` draws, selection draws included, of an input that is not finished.
 
-    Row 0 of ``votes`` is the selection; the others end at the checkpoints. The rest is as in ``Shard``.
+    Row 0 of ``votes`` counts the selection draws, row k the estimation draws from checkpoint k - 1 to checkpoint k;
+    unlike ``Shard.counts``, rows do not add up. ``first`` is the input's place; other fields are as in ``Shard``.
     """
 
     first: int
