@@ -63,31 +63,6 @@ def test_points_stay_in_the_range_that_was_declared() -> None:
     assert Smoothed(plane(), sigma=0.5, value_range=(0.0, 1.0)).refute(X, **options)[0].point is None
 
 
-@pytest.mark.parametrize("given", ["labels", "certificates"])
-def test_each_group_has_its_own_labels_and_radii(given: str) -> None:
-    """A batch of 16 rows makes a group of every two inputs; their distances and classes differ from group to group."""
-    smoothed = Smoothed(plane(), sigma=0.5, batch_size=16)
-    distances = np.array([0.3, -0.4, -0.5, 0.6, 0.7, -0.35])
-    x, labels = np.tile(distances[:, None] / 2.0, (1, 4)), (distances > 0).astype(int)
-    told: list[float] = []
-    options: Any = {"labels": labels}
-    if given == "certificates":
-        options = {"certificates": smoothed.certify(x, n=1000)}
-        assert options["certificates"].predicted.tolist() == labels.tolist()
-    made = smoothed.refute(
-        x, **options, attack=QUICK, max_radius=2.0, max_n=4000, progress=lambda done, _: told.append(done)
-    )
-    assert [r.label for r in made] == labels.tolist()
-    for refutation, distance in zip(made, np.abs(distances), strict=True):
-        assert refutation.radius is not None
-        assert distance * (1 - 1e-6) <= refutation.radius <= 1.3 * distance
-    assert told == sorted(told)
-    assert told[-1] == 6
-    alone = smoothed.refute(x[3:4], labels=labels[3:4], attack=QUICK, max_radius=2.0, max_n=4000)[0]
-    if given == "labels":
-        assert alone.radius == pytest.approx(made[3].radius)
-
-
 def test_what_is_out_of_reach_is_not_refuted() -> None:
     x = np.concatenate([X, -X, 0.2 + X])
     made = Smoothed(plane(), sigma=0.5).refute(x, labels=[1, 0, 1], attack=QUICK, max_radius=1.0, max_n=4000)

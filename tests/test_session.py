@@ -62,16 +62,6 @@ def calls() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("call", ["certify", "until", "predict", "predict until"])
-def test_progress_is_told_and_ends_at_all(call: str) -> None:
-    seen: list[tuple[float, int]] = []
-    calls()[call](smoothed(batch_size=100), progress=lambda done, total: seen.append((done, total)))
-    assert seen[-1] == (41, 41)
-    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
-    assert all(0 <= done <= 41 for done, _ in seen)
-    assert len(seen) > 5
-
-
 def test_an_interrupt_leaves_the_certificates_of_the_first_inputs() -> None:
     whole = smoothed(batch_size=16).certify(POINTS, n=1000)
     part = smoothed(Counting(interrupt_at=650), batch_size=16).certify(POINTS, n=1000)

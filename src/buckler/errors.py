@@ -32,16 +32,12 @@ class BucklerWarning(UserWarning):
 
 
 class MissingExtra(BucklerError, ImportError):  # noqa: N818
-    """An optional part is needed and not installed."""
+    """An optional part is needed and not installed: ``MissingExtra(package, extra)``."""
 
-    def __init__(self, package: str, extra: str) -> None:
+    def __str__(self) -> str:
+        package, extra = self.args
         # A clone can be installed before and after the package is published.
-        super().__init__(f"{package} is needed here; in a clone of buckler: pip install '.[{extra}]'")
-        self._named = (package, extra)
-
-    def __reduce__(self) -> tuple[type["MissingExtra"], tuple[str, str]]:
-        """Return the class and arguments from which ``pickle`` makes this error again, in another process."""
-        return MissingExtra, self._named
+        return f"{package} is needed here; in a clone of buckler: pip install '.[{extra}]'"
 
 
 class ClassifierError(BucklerError, RuntimeError):
