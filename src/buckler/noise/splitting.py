@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import floor
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -103,14 +103,14 @@ class Splitting(L1Noise):
         """Return the noise in words."""
         return f"splitting noise with lambda {self.lam:g}"
 
-    @property
-    def last(self) -> int:
-        """The offset from which on all offsets give the same copy."""
-        return min(self.count, LEVELS + 1) - 1
-
     def table(self, x: AnyArray) -> tuple[Float32Array, IntArray]:
         """Return the table of ``split_values``, and the places in it of the copies of ``x`` with the offset 0."""
-        return seen_table(self.count).ravel(), self.indices(x) * (self.last + 1)
+        table = seen_table(self.count)
+        return table.ravel(), self.indices(x) * table.shape[1]
+
+    def shown(self, numbers: Any) -> Any:
+        """Return the offsets, those above 255 as 255, which gives the same copy."""
+        return numbers.clip(max=LEVELS)
 
 
 @dataclass(frozen=True, slots=True)

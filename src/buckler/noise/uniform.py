@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -59,20 +59,16 @@ class L1Noise(GridNoise):
 
     def numbers(self, words: Words) -> IntArray:
         """Return the number that each word gives, from 0 to ``count - 1``."""
-        return self.shown(words.below(self.count))
+        shown: IntArray = self.shown(words.below(self.count))
+        return shown
 
     def copy(self, x: AnyArray, numbers: AnyArray) -> Float32Array:
         """Return a noisy copy of ``x`` for each row of whole numbers from 0 to ``count - 1``."""
         return self.copies(x, numbers, self.shown)
 
-    @property
-    def last(self) -> int:
-        """The number from which on all numbers give the same copy."""
-        return self.count - 1
-
-    def shown(self, numbers: IntArray) -> IntArray:
-        """Return numbers that give the same copies and are at most ``last``."""
-        return np.minimum(numbers, self.last) if self.last < self.count - 1 else numbers
+    def shown(self, numbers: Any) -> Any:
+        """Return the numbers, in an array of NumPy or torch, as they are added to places in the table."""
+        return numbers
 
     def every(self, x: AnyArray) -> Iterator[tuple[Fraction, Float32Array]]:
         """Yield every noisy copy of a small input with its probability."""

@@ -165,7 +165,7 @@ class TableForm:
             drawn = (self._start + rows.int()).remainder_(self._noise.count)
         else:
             drawn = rows.below(self._noise.count)
-        places = drawn.clamp_(max=self._noise.last).add_(self._at[inputs])
+        places = self._noise.shown(drawn) + self._at[inputs]
         out.copy_(self._table.index_select(0, places.view(-1)).view(out.shape))
 
 
