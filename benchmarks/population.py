@@ -2,6 +2,7 @@
 
     python benchmarks/population.py LOG --sigma 0.25 --radius 0.5
     python benchmarks/population.py --run evidence/population/few --sigma 0.25 --radii 0.25 0.5
+    python benchmarks/population.py LOG --sigma 0.25 --radius 0.5 --pilots
     python benchmarks/population.py --picture docs/images/population.png
 
 LOG is a table (tabs) of certificates from 100,000 draws of each input, with the columns ``predict``, ``radius`` and
@@ -69,7 +70,9 @@ def by_votes(votes: IntArray, n: int, t: float) -> float:
     return max(found)
 
 
-def simulated(p: FloatArray, n: int, inputs: int, sigma: float, radius: float, seed: int) -> list[float]:
+def simulated(
+    p: FloatArray, n: int, inputs: int, sigma: float, radius: float, seed: int, pilot: float | None
+) -> list[float]:
     """Return the truth, the limits, and the seconds that the first of them took."""
     rng, t = np.random.default_rng([seed, n, inputs]), float(ndtr(radius / sigma))
     drawn = rng.choice(p, inputs)
@@ -77,7 +80,7 @@ def simulated(p: FloatArray, n: int, inputs: int, sigma: float, radius: float, s
     counts = np.stack([votes, n - votes], axis=1)
     labels, began = np.zeros(inputs, dtype=np.int64), time.perf_counter()
     limits = [
-        population_accuracy(counts, labels, radius, sigma=sigma, delta=DELTA, fixed_list=fixed).low[0]
+        population_accuracy(counts, labels, radius, sigma=sigma, delta=DELTA, pilot=pilot, fixed_list=fixed).low[0]
         for fixed in (False, True)
     ]
     seconds = 0.5 * (time.perf_counter() - began)
@@ -114,6 +117,7 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, default=10_000)
     parser.add_argument("--draws", type=int, nargs="+", default=[40, 160, 320, 1000])
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--pilots", action="store_true", help="compare shares of pilot inputs instead")
     options = parser.parse_args()
     if options.picture is not None:
         draw(options.picture)
@@ -129,10 +133,22 @@ def main() -> None:
         parser.error("a log of certificates, --run or --picture must be given")
     p = recorded_probabilities(options.log, options.sigma)
     exactly = (options.sigma, options.radius)
+    if options.pilots:
+        shares = (None, 0.0, 0.01, 0.02, 0.05, 0.1, 0.2)
+        titles = ["default" if share is None else f"{share:.2f}" for share in shares]
+        print(f"{'inputs':>8} {'draws':>6} " + " ".join(f"{title:>13}" for title in titles) + "   (population, list)")
+        for inputs in (500, 2000, options.inputs):
+            for n in options.draws:
+                rows = [
+                    np.mean([simulated(p, n, inputs, *exactly, s, share) for s in range(options.seeds)], axis=0)
+                    for share in shares
+                ]
+                print(f"{inputs:8} {n:6} " + " ".join(f"{row[1]:6.4f} {row[2]:6.4f}" for row in rows))
+        return
     print(f"{'inputs':>8} {'draws':>8} {'truth':>7} {'known':>7} {'h':>7} {'list':>7} {'votes':>7} {'seconds':>8}")
     for n in options.draws:
         truth, h, listed, votes, known, seconds = np.mean(
-            [simulated(p, n, options.inputs, *exactly, seed) for seed in range(options.seeds)], axis=0
+            [simulated(p, n, options.inputs, *exactly, seed, None) for seed in range(options.seeds)], axis=0
         )
         print(f"{options.inputs:8} {n:8} {truth:7.4f} {known:7.4f} {h:7.4f} {listed:7.4f} {votes:7.4f} {seconds:8.2f}")
     usual = []
