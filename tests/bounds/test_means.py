@@ -15,15 +15,7 @@ from buckler.bounds.betting import star_lower
 from buckler.bounds.means import _psi, bernstein_lower, hoeffding_lower, sequence_lower
 from buckler.errors import InvalidInput
 from buckler.types import FloatArray
-
-LAWS: dict[str, Callable[[np.random.Generator, int], FloatArray]] = {
-    "uniform": lambda rng, n: rng.random(n),
-    "near one-hot": lambda rng, n: rng.beta(0.1, 0.1, n),
-    "rare loss": lambda rng, n: (rng.random(n) < 0.97).astype(float),
-    "narrow": lambda rng, n: 0.7 + 0.01 * rng.random(n),
-    "constant": lambda _, n: np.ones(n),
-}
-
+from tests.bounds.test_betting import LAWS
 
 LIMITS: list[Callable[..., FloatArray]] = [hoeffding_lower, bernstein_lower, sequence_lower, star_lower]
 TWO_OR_MORE = arrays(np.float64, st.integers(2, 40), elements=st.floats(0.0, 1.0))
