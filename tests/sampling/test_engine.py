@@ -229,6 +229,23 @@ def test_memory_that_runs_out_in_a_block_leaves_no_noise_of_another(monkeypatch:
     assert drawn == [0, 1, 0]
 
 
+def test_copies_on_a_device_are_those_of_the_host_from_the_same_normal_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def draw(_: CudaNoise, out: torch.Tensor, address: Address) -> None:
+        out.copy_(torch.from_numpy(gaussian(address, NOISE_BLOCK, tuple(out.shape[1:]))))
+
+    monkeypatch.setattr(CudaNoise, "_draw", draw)
+    part, addresses = (
+        Batch.of(Request(1, 100, 300), Request(0, 5, 20)),
+        [Address(0, name, "estimation") for name in "ab"],
+    )
+    law, host, out = Gaussian(0.5), np.empty((215, 6), dtype=np.float32), torch.empty((215, 6))
+    noise = CudaNoise("cpu", law.spread)
+    noise.load(X[:2])
+    noise.write(out, part, addresses)
+    NoisyCopies(law, 1).write(host, part, X[:2], addresses)
+    assert np.array_equal(out.numpy(), host)
+
+
 def test_a_classifier_may_answer_in_one_place_every_time() -> None:
     """As engines with bound outputs do: what is kept of a batch must not change with the next one."""
     place = np.empty((64, 4), dtype=np.float32)
