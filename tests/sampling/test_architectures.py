@@ -281,7 +281,8 @@ for batch, side in ((2, 5), (3, 24)):  # fewer and more pixels than one program 
     of_input, of_weight = torch.autograd.grad(y, (x, conv.weight), slope)
     taps = conv.weight.detach().permute(2, 3, 1, 0).reshape(9, 16, 16)
     assert (convolution._convolve(x.detach(), taps) - y).abs().max() < 1e-4
-    convolution.narrow_convolution, convolution.narrow_weight_gradient = convolution._convolve, convolution._weight_gradient
+    convolution.narrow_convolution = convolution._convolve
+    convolution.narrow_weight_gradient = convolution._weight_gradient
     context = SimpleNamespace(saved_tensors=(x.detach(), taps), needs_input_grad=(True, True))
     found = convolution._backward(context, slope)
     assert (found[0] - of_input).abs().max() < 1e-4

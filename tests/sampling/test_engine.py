@@ -234,10 +234,8 @@ def test_copies_on_a_device_are_those_of_the_host_from_the_same_normal_numbers(m
         out.copy_(torch.from_numpy(gaussian(address, NOISE_BLOCK, tuple(out.shape[1:]))))
 
     monkeypatch.setattr(CudaNoise, "_draw", draw)
-    part, addresses = (
-        Batch.of(Request(1, 100, 300), Request(0, 5, 20)),
-        [Address(0, name, "estimation") for name in "ab"],
-    )
+    part = Batch.of(Request(1, 100, 300), Request(0, 5, 20))
+    addresses = [Address(0, name, "estimation") for name in "ab"]
     law, host, out = Gaussian(0.5), np.empty((215, 6), dtype=np.float32), torch.empty((215, 6))
     noise = CudaNoise("cpu", law.spread)
     noise.load(X[:2])
