@@ -21,7 +21,6 @@ from buckler.paper.reproduced import (
     OTHER_NETWORKS,
     PRINTED,
     VALID,
-    Line,
     Reproduced,
     figure_caption,
     reproduce_figure,
@@ -129,7 +128,6 @@ def page_facts(library: Library, made: Sequence[Reproduced]) -> dict[str, Any]:
         "estimate": ESTIMATE,
         "artefact": next((_artefact(table) for table in made if table.printed.number == 1), None),
         "agreement": _agreement(made),
-        "differences": [row for table in made for row in _differences(table)],
         "gains": [row for table in made for row in _gains(table)],
         "other_network": any(spec.model in OTHER_NETWORKS for spec in specs.values()),
     }  # fmt: skip
@@ -155,40 +153,25 @@ def _artefact(table: Reproduced) -> dict[str, str]:
     }
 
 
-def _twins(table: Reproduced) -> list[tuple[Line, Line]]:
-    """Return pairs of lines: a row that the paper prints, and our run of its method at as many draws."""
-    return [(line, table.line(line.n, line.method)) for line in table.lines if line.standing == PRINTED]
-
-
 def _agreement(tables: Sequence[Reproduced]) -> dict[str, Any] | None:
     """Return how far our accuracies lie from the paper's, and how often its method loses to its baseline."""
-    pairs = [pair for table in tables for pair in _twins(table)]
-    if not pairs:
-        return None
-    gaps = np.array([np.subtract(ours.accuracy, line.accuracy) for line, ours in pairs])
-    zeros = [np.array_equal(np.equal(line.accuracy, 0.0), np.equal(ours.accuracy, 0.0)) for line, ours in pairs]
-    below = {}
+    gaps: list[Any] = []
+    zeros, below = 0, {}
     for table in tables:
-        ours = [again.accuracy for _, again in _twins(table)]  # its baseline and its method, at each n
-        lost = np.subtract(ours[1::2], ours[::2]) < 0.0
+        printed = [line for line in table.lines if line.standing == PRINTED]  # its baseline and its method, at each n
+        ours = np.array([table.line(line.n, line.method).accuracy for line in printed])
+        theirs = np.array([line.accuracy for line in printed])
+        gaps.extend(ours - theirs)
+        zeros += int(((ours == 0.0) == (theirs == 0.0)).all(axis=1).sum())
+        lost = ours[1::2] < ours[::2]
         below[str(table.printed.number)] = f"{int(lost.sum())} of {lost.size}"
+    if not gaps:
+        return None
+    size = np.abs(gaps)
     return {
-        "rows": len(pairs), "mean": f"{np.abs(gaps).mean():.3f}", "largest": f"{np.abs(gaps).max():.3f}",
-        "zeros": sum(zeros), "below": below,
+        "rows": len(gaps), "mean": f"{size.mean():.3f}", "largest": f"{size.max():.3f}", "zeros": zeros,
+        "below": below,
     }  # fmt: skip
-
-
-def _differences(table: Reproduced) -> list[dict[str, str]]:
-    rows = []
-    for line, ours in _twins(table):
-        gap = np.subtract(ours.accuracy, line.accuracy)
-        rows.append(
-            {
-                "table": str(table.printed.number), "n": str(line.n), "printed": table.printed.names[line.method],
-                "ours": ours.name, "mean": f"{gap.mean():+.3f}", "largest": f"{gap[np.abs(gap).argmax()]:+.3f}",
-            }
-        )  # fmt: skip
-    return rows
 
 
 def _gains(table: Reproduced) -> list[dict[str, str]]:
