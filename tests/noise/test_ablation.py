@@ -11,7 +11,7 @@ import buckler
 from buckler.errors import InvalidInput
 from buckler.evaluate.noise_audit import covers, distribution
 from buckler.noise import Ablation, named
-from buckler.noise.words import float_below
+from buckler.noise.base import float_below
 from tests.evaluate.test_noise_audit import worst_margin
 from tests.words import chosen_words
 

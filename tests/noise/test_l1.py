@@ -11,9 +11,9 @@ import pytest
 from buckler.errors import InvalidInput
 from buckler.evaluate.noise_audit import covers, distribution
 from buckler.noise import BaseNoise, DerandomizedSplitting, Splitting, Uniform, named
+from buckler.noise.base import float_below
 from buckler.noise.grid import values_of
 from buckler.noise.splitting import MOST_OFFSETS, offsets_of, split_values
-from buckler.noise.words import float_below
 from buckler.types import MarginKind
 from tests.evaluate.test_noise_audit import worst_margin
 from tests.words import chosen_words

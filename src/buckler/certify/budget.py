@@ -7,7 +7,7 @@ alpha from here. The minimum over classes of limits at level alpha needs no shar
 from fractions import Fraction
 
 from buckler.errors import InvalidInput, check_alpha, check_whole
-from buckler.noise.words import float_below
+from buckler.noise.base import float_below
 from buckler.types import Noise
 
 

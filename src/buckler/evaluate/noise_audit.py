@@ -10,7 +10,7 @@ gives nothing away covers y from there on.
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import floor, inf, nextafter, prod
+from math import floor, prod
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from scipy.special import bdtr, bdtrc
 
 from buckler.errors import InvalidInput, show
 from buckler.noise import BaseNoise
+from buckler.noise.base import float_below
 from buckler.noise.words import Words
 from buckler.types import AnyArray
 
@@ -124,7 +125,7 @@ def audit_noise(noise: BaseNoise) -> NoiseAudit:
             break
         there = distribution(noise, other)
         tie, away = tying_margin(here, there), distance(noise.norm, first, other)
-        below = _at_most(tie)
+        below = float_below(tie)
         if covers(noise, below, away):
             problem = (
                 f"the radius of margin {below:.6g} is {noise.radius(below, 'probability'):.6g} and covers "
@@ -132,11 +133,6 @@ def audit_noise(noise: BaseNoise) -> NoiseAudit:
             )
         attained += covers(noise, _just_above(noise, tie), away)
     return NoiseAudit(noise.describe(), len(others), attained, problem)
-
-
-def _at_most(value: Fraction) -> float:
-    near = float(value)
-    return near if Fraction(near) <= value else nextafter(near, -inf)
 
 
 def _just_above(noise: BaseNoise, tie: Fraction) -> float:

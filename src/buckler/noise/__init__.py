@@ -27,12 +27,12 @@ from typing import Any
 
 from buckler.errors import InvalidInput, check_choice, show
 from buckler.noise.ablation import Ablation as Ablation
+from buckler.noise.base import BaseNoise as BaseNoise
 from buckler.noise.gaussian import Gaussian as Gaussian
 from buckler.noise.grid import GridGaussian as GridGaussian
 from buckler.noise.splitting import DerandomizedSplitting as DerandomizedSplitting
 from buckler.noise.splitting import Splitting as Splitting
 from buckler.noise.uniform import Uniform as Uniform
-from buckler.noise.words import BaseNoise as BaseNoise
 from buckler.types import MarginKind, Noise
 
 NOISES: dict[str, type[Any]] = {

@@ -18,7 +18,8 @@ from typing import ClassVar
 import numpy as np
 
 from buckler.errors import InvalidInput, check_real, check_whole
-from buckler.noise.words import BaseNoise, Words, float_below
+from buckler.noise.base import BaseNoise, float_below
+from buckler.noise.words import Words
 from buckler.types import AnyArray, Float32Array, MarginKind
 
 MOST_PIXELS = 2**28

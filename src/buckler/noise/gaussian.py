@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import erf, ndtri
 
 from buckler.errors import InvalidInput, check_choice, check_float_array, check_positive, show
-from buckler.noise.words import BaseNoise
+from buckler.noise.base import BaseNoise
 from buckler.types import DrawKind, Float32Array, FloatArray, MarginKind
 
 RADIUS_ROUNDING = 1.0 - 4e-15

@@ -30,8 +30,9 @@ import numpy as np
 import numpy.typing as npt
 
 from buckler.errors import InvalidInput, check_positive, show
+from buckler.noise.base import BaseNoise
 from buckler.noise.gaussian import Gaussian
-from buckler.noise.words import BaseNoise, Words
+from buckler.noise.words import Words
 from buckler.types import AnyArray, Float32Array, IntArray, MarginKind, WordArray
 
 WORD_BITS = 64

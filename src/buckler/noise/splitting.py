@@ -21,9 +21,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, check_whole, show
+from buckler.noise.base import float_above
 from buckler.noise.grid import LEVELS
 from buckler.noise.uniform import L1Noise
-from buckler.noise.words import Words, float_above
+from buckler.noise.words import Words
 from buckler.types import AnyArray, DrawKind, Float32Array, IntArray, MarginKind
 
 LEVEL_STEP = Fraction(1, LEVELS)

@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, show
+from buckler.noise.base import float_above, float_below
 from buckler.noise.grid import LEVELS, GridNoise, values_of
-from buckler.noise.words import Words, float_above, float_below
+from buckler.noise.words import Words
 from buckler.types import AnyArray, Float32Array, IntArray, MarginKind
 
 MOST_LAMBDA_STEPS = 2**22
