@@ -1,6 +1,6 @@
 """Samples to decide radii, any-time against 100,000 for every image.
 
-    python benchmarks/anytime.py [LOG.tsv ...] [--targets 0.25,0.5] [--every 1] [--third 0.0]
+    python benchmarks/anytime.py [LOG.tsv ...] [--targets 0.25,0.5] [--every 1] [--third 0.0] [--mixtures]
     python benchmarks/anytime.py evidence/cifar10-sigma0.50-counts evidence/cifar10-sigma0.25-counts --radii 6
     python benchmarks/anytime.py evidence/cifar10-sigma0.50-counts --precision 0.05
 
@@ -9,14 +9,16 @@ are drawn anew. ``--radii K`` decides a ladder of K radii, sigma/2 apart, for th
 unless told, the winner of the same draws, or for the true class (``--class label``); beside it is the certified
 accuracy of ``exact`` at 100,000, on the same votes continued to there. All draws are counted. "certifying" are the
 draws of certified inputs up to their last certificate, over Wald's lower limit for a known truth,
-``ln(1/alpha) / KL(p || H0)``, both summed over inputs. ``--precision`` certifies as much as there is, to that share of
-the radius.
+``ln(1/alpha) / KL(p || H0)``, both summed over inputs. ``--fitted`` weights the e-values by the truths themselves,
+which is more than a prior learned from earlier inputs of the run can know. ``--precision`` certifies as much as there
+is, to that share of the radius.
 
 A log is a table of certificates at a fixed 100,000 draws, as the usual script writes it: idx, label, predict (-1 if it
 abstained), radius, correct, time, with sigma in the file's name (``..._sigma_0.50.tsv``). Each radius gives back the
 vote count behind it; its frequency is taken as the truth, the runner-up holding all of the rest (the hardest case) or
 all but a share ``--third``. Votes are then drawn anew, and the fixed-n decision is made on the same votes continued to
-100,000. Without a log, a synthetic set of images stands in.
+100,000. ``--mixtures`` compares the e-values with mixtures over p_A alone, of a fixed prior and of one learned from
+earlier images. Without a log, a synthetic set of images stands in.
 """
 
 import argparse
@@ -24,13 +26,13 @@ import csv
 import math
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from scipy.special import betainc, ndtr
+from scipy.special import betainc, betaincc, betaln, ndtr, xlogy
 
-from buckler.bounds.evalues import distance_to_null
+from buckler.bounds.evalues import distance_to_null, tangent_mixture
 from buckler.certify.ladder import Ladder, radii_for
 from buckler.certify.sequential import AnytimeTest, Decided
 from buckler.certify.votes import certify_votes
@@ -112,6 +114,53 @@ def measure(images: Images, target: float, alpha: float, third: float, rng: np.r
     )
 
 
+def draws_to_certify(images: Images, target: float, alpha: float, rng: np.random.Generator) -> str:
+    """Return the draws to certify a target by the ladder's e-values, and by mixtures over p_A of a fixed and a learned
+    Beta prior above the threshold, for images whose Wald limit is at most 20,000.
+
+    The learned prior has the moments of what the earlier images above the threshold were found to have, fitted anew
+    every 50 images. All three are held to the whole of alpha, at looks 2 % apart.
+    """
+    margin, needed = 2.0 * target / images.sigma, math.log(1.0 / alpha)
+    least = float(ndtr(0.5 * margin))
+    limits = needed / np.maximum(
+        kl_to_null(np.stack([images.top, 1.0 - images.top, 0.0 * images.top], -1), margin), 1e-9
+    )
+    p, limit = images.top[limits < 20_000], limits[limits < 20_000]
+    looks = np.unique(np.geomspace(4, FIXED_N, 500).astype(np.int64))
+    top = np.cumsum(rng.binomial(np.diff(looks, prepend=0), p[:, None]), axis=1)
+    rest = looks - top
+    null = xlogy(top, least) + rest * math.log1p(-least)
+
+    def first(log_wealth: FloatArray) -> IntArray:
+        reached = log_wealth >= needed
+        return np.where(reached.any(axis=-1), reached.argmax(axis=-1), looks.size - 1)
+
+    def beta(rows: slice, a: float, b: float) -> FloatArray:
+        k, m = top[rows] + a, rest[rows] + b
+        return np.asarray(
+            betaln(k, m) - betaln(a, b) + np.log(np.maximum(betaincc(k, m, least), 1e-300) / betaincc(a, b, least))
+            - null[rows]
+        )  # fmt: skip
+
+    wealth, estimates = tangent_mixture(margin).log_wealth, np.zeros(0)
+    found: dict[str, list[IntArray]] = {"ladder": [], "fixed": [], "learned": []}
+    for start in range(0, p.size, 50):
+        rows, prior = slice(start, start + 50), (0.5, 0.5)
+        if estimates.size > 10 and (spread := estimates.var()) > 0.0:
+            mean = estimates.mean()
+            size = max(mean * (1.0 - mean) / spread - 1.0, 0.1)
+            prior = (mean * size, (1.0 - mean) * size)
+        found["ladder"].append(first(wealth(top[rows], rest[rows], looks)))
+        found["fixed"].append(first(beta(rows, 0.5, 0.5)))
+        found["learned"].append(stops := first(beta(rows, *prior)))
+        share = (top[np.arange(start, start + stops.size), stops] + 0.5) / (looks[stops] + 1.0)
+        estimates = np.concatenate([estimates, share[share > least]])
+    drawn = [looks[np.concatenate(stops)] for stops in found.values()]
+    cells = [f"{n.mean():9.1f} {np.median(n):7.1f} {n.sum() / limit.sum():6.3f}" for n in drawn]
+    return f"{target:6.2f} {p.size:7d} " + "  ".join(cells)
+
+
 @dataclass(frozen=True)
 class Recorded:
     """A run with votes: frequencies of every class, and the true class; by label or by winner."""
@@ -161,6 +210,21 @@ def closest(run: Recorded) -> FloatArray:
     return np.stack([first, second, np.maximum(1.0 - first - second, 0.0)], axis=1)
 
 
+def fit(run: Recorded, ladder: Ladder) -> None:
+    """Weight the e-values of a ladder by the truths of its own inputs, a tenth being left as it was."""
+    three, mixtures = closest(run), []
+    for mixture in ladder.mixtures:
+        growth = kl_to_null(three, mixture.L)
+        some = growth > 9.0 / FIXED_N
+        n = 9.0 / growth[some]
+        terms = n[:, None] * (three[some] @ mixture.logs.T)
+        shares = np.exp(terms - terms.max(axis=1, keepdims=True))
+        shares = np.sqrt(n)[:, None] * shares / shares.sum(axis=1, keepdims=True)
+        weights = 0.9 * shares.sum(axis=0) / max(shares.sum(), 1e-9) + 0.1 * np.exp(mixture.log_weights)
+        mixtures.append(replace(mixture, log_weights=np.log(weights) - 1e-12))
+    object.__setattr__(ladder, "mixtures", tuple(mixtures))
+
+
 def over_limit(run: Recorded, ladder: Ladder, found: list[Decided], alpha: float) -> tuple[float, float]:
     """Return the draws up to the last certificate, and Wald's limits for them, summed over inputs of the true class."""
     three, drawn, limits = closest(run), 0.0, 0.0
@@ -176,11 +240,13 @@ def over_limit(run: Recorded, ladder: Ladder, found: list[Decided], alpha: float
     return drawn, limits
 
 
-def table_of(run: Recorded, rungs: int, alpha: float, repeat: int, rng: np.random.Generator) -> None:
+def table_of(run: Recorded, rungs: int, alpha: float, repeat: int, fitted: bool, rng: np.random.Generator) -> None:
     """Print draws and certified accuracies of the ladder sigma/2, ..., rungs sigma/2 beside those of the fixed n."""
     start = time.perf_counter()
     radii = tuple(0.5 * run.sigma * k for k in range(1, rungs + 1))
     ladder = Ladder(radii, Gaussian(run.sigma), alpha, FIXED_N, winner=run.fixed is None)
+    if fitted:
+        fit(run, ladder)
     draws, reached, fixed, over = [], [], [], []
     for _ in range(repeat):
         test, votes = climb(run, ladder, rng)
@@ -194,8 +260,8 @@ def table_of(run: Recorded, rungs: int, alpha: float, repeat: int, rng: np.rando
         fixed.append(np.where(whole.predicted == run.labels, whole.radii, 0.0))
     n, (drawn, limits) = np.array(draws), np.sum(over, axis=0)
     print(
-        f"{run.name}: {len(run.labels)} images, class {run.rule}, sigma {run.sigma:g}, alpha {alpha:g}, {rungs} radii: "
-        f"mean n {n.mean():.0f} ({FIXED_N / n.mean():.1f} times fewer), median "
+        f"{run.name}: {len(run.labels)} images, class {run.rule}, sigma {run.sigma:g}, alpha {alpha:g}, {rungs} radii"
+        f"{', fitted' if fitted else ''}: mean n {n.mean():.0f} ({FIXED_N / n.mean():.1f} times fewer), median "
         f"{np.median(n):.0f} ({FIXED_N / np.median(n):.0f} times fewer), certifying {drawn / limits:.2f} of Wald's "
         f"limit, {time.perf_counter() - start:.0f} s"
     )
@@ -246,6 +312,8 @@ def main() -> None:
     parser.add_argument("--radii", type=int, help="for runs: decide a ladder of this many radii, sigma/2 apart")
     parser.add_argument("--precision", type=float, help="for runs: certify as much as there is, to this share")
     parser.add_argument("--class", dest="rule", choices=["winner", "label"], default="winner", help="for runs")
+    parser.add_argument("--fitted", action="store_true", help="for --radii: e-values weighted by the truths themselves")
+    parser.add_argument("--mixtures", action="store_true", help="for logs: draws to certify, beside other mixtures")
     parser.add_argument("--repeat", type=int, default=1, help="for --radii: votes are drawn anew this many times")
     parser.add_argument("--targets", default="0.25,0.5,0.75,1.0", help="target radii, separated by commas")
     parser.add_argument("--alpha", type=float, default=1e-3, help="error probability of both methods")
@@ -257,12 +325,19 @@ def main() -> None:
     if options.radii or options.precision:
         for run in (read_run(folder, options.rule) for folder in options.logs):
             if options.radii:
-                table_of(run, options.radii, options.alpha, options.repeat, rng)
+                table_of(run, options.radii, options.alpha, options.repeat, options.fitted, rng)
             if options.precision:
                 precision_of(run, options.precision, options.alpha, rng)
         return
     for images in [read_log(path, options.every, rng) for path in options.logs] or [synthetic(rng)]:
         print(f"{images.name}: sigma {images.sigma:g}, alpha {options.alpha:g}, third-class share {options.third:g}")
+        if options.mixtures:
+            print(
+                "target  images  mean, median, over Wald's limit: the ladder's e-values; Beta(1/2, 1/2); Beta learned"
+            )
+            for target in map(float, options.targets.split(",")):
+                print(draws_to_certify(images, target, options.alpha, rng), flush=True)
+            continue
         print("target  images  any-time  fixed  only any  only fix  mean n   fewer  median   fewer  n/limit  seconds")
         for target in map(float, options.targets.split(",")):
             print(measure(images, target, options.alpha, options.third, rng), flush=True)

@@ -1,6 +1,7 @@
 """Robust prediction sets side by side, on the scores of a recorded run: mean size and coverage of clean inputs.
 
     python benchmarks/conformal.py evidence/cifar10-sigma0.50
+    python benchmarks/conformal.py evidence/cifar10-sigma0.50 --tunings
     python benchmarks/conformal.py evidence/cifar10-sigma0.50 --attack cifar10_test500.npz --radius 0.5
     python benchmarks/conformal.py --picture docs/images/conformal.png
 
@@ -236,6 +237,7 @@ def main() -> None:
     parser.add_argument("run", type=Path, nargs="?")
     parser.add_argument("--alpha", type=float, default=0.1)
     parser.add_argument("--splits", type=int, default=10)
+    parser.add_argument("--tunings", action="store_true", help="compare shares of tuning inputs instead")
     parser.add_argument("--picture", type=Path, help="draw a polynomial and its curve instead, to this file")
     parser.add_argument("--attack", type=Path, help="the run's images: attack its network, and compare coverage")
     parser.add_argument("--radius", type=float, default=0.5, help="radius of the attack")
@@ -257,6 +259,15 @@ def main() -> None:
         order = np.random.default_rng(seed).permutation(len(scores))
         used, test = np.split(order, [round(SHARE * len(scores))])
         splits.append(((scores[used], labels[used], scores[test]), labels[test]))
+    if options.tunings:
+        for share in (0.1, 0.2, 0.3, 0.4, 0.5):
+            shown = []
+            for radius in RADII:
+                conformal = RobustConformal(sigma=sigma, radius=radius, alpha=options.alpha)
+                made = [conformal.calibrate(s[0], s[1], n=50, tuning=share).predict_sets(s[2]) for s, _ in splits]
+                shown.append(np.mean([sets.sum(axis=1).mean() for sets in made]))
+            print(f"tuning {share:.1f}: " + " ".join(f"{size:6.3f}" for size in shown))
+        return
     print(f"{'method':>20} {'draws':>6} " + " ".join(f"{f'size at {r:g}':>14} {'cover':>6}" for r in RADII))
     for (name, n), variants in methods().items():
         rows = []
