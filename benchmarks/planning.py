@@ -25,7 +25,6 @@ PAIRS = (
     ("cifar10-sigma0.25-counts", "cifar10-sigma0.25"),
     ("cifar10-sigma0.50-counts", "cifar10-sigma0.50"),
     ("cifar10-sigma1.00-counts", "cifar10-sigma1.00"),
-    ("imagenet-sigma0.25-counts", "imagenet-sigma0.25-[!c]*"),
 )
 MODEL = {"answers": "answers:recorded", "weights": {}, "environment": {}}
 

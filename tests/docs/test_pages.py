@@ -16,6 +16,7 @@ import sys
 import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import redirect_stdout
+from copy import deepcopy
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -343,3 +344,32 @@ def test_versions_agree() -> None:
     assert f"\n## {buckler.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert f"\nlicense: {project['license']}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+def shown(notebook: Any) -> list[list[tuple[str, str]]]:
+    """Return for each program of a notebook the kinds of its outputs, and what it printed without the numbers."""
+    found = []
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            texts = [(output.output_type, output.get("text", "")) for output in cell.outputs]
+            kinds = [(kind, "") for output in cell.outputs for kind in sorted(output.get("data", {}))]
+            found.append([(kind, NUMBER.sub("#", text)) for kind, text in texts] + kinds)
+    return found
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_and_shows_what_is_kept(tmp_path: Path) -> None:
+    """Kept outputs are made by ``jupyter execute --inplace``; numbers may differ between versions, words may not."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    kept = nbformat.read(ROOT / "examples" / "quickstart.ipynb", as_version=4)
+    fresh = deepcopy(kept)
+    for cell in fresh.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    NotebookClient(fresh, timeout=250, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert shown(fresh) == shown(kept)
+    said = "".join(output.get("text", "") for cell in fresh.cells for output in cell.get("outputs", []))
+    certified, refuted = map(float, re.search(r"certified up to (\S+), refuted from (\S+),", said).groups())  # type: ignore[union-attr]
+    assert 0.0 < certified < refuted < 2.0
