@@ -110,11 +110,11 @@ def stacked(name: str, x: Any) -> Any:
             )
         array = np.asarray(on_host(batch[0] if isinstance(batch, (list, tuple)) else batch))
         parts.append(array[None] if single else array)
-    if not parts:
-        raise InvalidInput(f"{name} must hold at least one batch; got none")
-    if len({part.shape[1:] for part in parts}) > 1 or any(part.ndim == 0 for part in parts):
-        raise InvalidInput(f"{name} must hold batches of one shape; got {show(sorted({p.shape[1:] for p in parts}))}")
-    return np.concatenate(parts)
+    try:
+        return np.concatenate(parts)
+    except ValueError:
+        shapes = show(sorted({part.shape for part in parts}))
+        raise InvalidInput(f"{name} must hold at least one batch, and batches of one shape; got {shapes}") from None
 
 
 def as_floats(name: str, x: Batches, value_range: ValueRange | None, noise: Noise | None = None) -> Float32Array:
