@@ -37,7 +37,16 @@ from buckler.sampling.classifiers import Classifier
 from buckler.sampling.cpu import Backend, KeptScores
 from buckler.sampling.preprocess import to_float32
 from buckler.sampling.simplex import ScoreMap
-from buckler.sampling.streams import Batch, GeneratorKind, Request, Stream, batches, check_address, input_name
+from buckler.sampling.streams import (
+    Batch,
+    GeneratorKind,
+    Request,
+    Stream,
+    batches,
+    check_address,
+    check_ids,
+    input_name,
+)
 from buckler.types import ArrayLike, BoolArray, Float32Array, FloatArray, IntArray, Noise
 
 BATCH_SIZE = 512
@@ -298,14 +307,13 @@ def show_problem(problem: Exception) -> str:
 
 
 def check_inputs(x: ArrayLike, ids: Sequence[str], noise: Noise) -> Float32Array:
-    """Return ``x`` alone, as float32 ``[inputs, ...]``; InvalidInput unless ``ids`` are as many different names."""
+    """Return ``x`` as float32 ``[inputs, ...]``; inputs or ids that cannot be drawn for raise InvalidInput."""
     inputs = to_float32("x", x, noise)
     if inputs.ndim < 2 or inputs.size == 0:
         raise InvalidInput(f"x must have shape [inputs, ...] with at least one value each; got {inputs.shape}")
     if inputs[0].size > MOST_VALUES:
         raise InvalidInput(f"an input of x must have at most {MOST_VALUES} values; got {inputs[0].size}")
-    if len(ids) != len(inputs) or len(set(ids)) != len(ids):
-        raise InvalidInput(f"ids must be {len(inputs)} different names, one for each input; got {show(list(ids))}")
+    check_ids(ids, len(inputs))
     return inputs
 
 

@@ -97,14 +97,19 @@ class ContentId(str):
     position: int
 
 
+def check_ids(ids: Sequence[str], inputs: int) -> None:
+    """Raise InvalidInput unless there is a text of its own for each input, since noise follows them."""
+    if not all(isinstance(name, str) for name in ids) or not inputs == len(ids) == len(set(ids)):
+        raise InvalidInput(f"ids must be {inputs} different texts, one for each input; got {show(list(ids))}")
+
+
 def input_ids(ids: Sequence[str] | None, x: AnyArray) -> Sequence[str]:
-    """Return the ids, all different, since noise follows them; without ids they are hashes of the inputs' values.
+    """Return the ids of inputs; where none are given they are hashes of the inputs' values.
 
     An input that comes again has an id, and noise, of its own.
     """
     if ids is not None:
-        if len(ids) != len(x) or len(set(ids)) != len(x) or not all(isinstance(name, str) for name in ids):
-            raise InvalidInput(f"ids must be {len(x)} different texts, one for each input; got {show(list(ids))}")
+        check_ids(ids, len(x))
         return ids
     seen: dict[str, int] = {}
     names = []
