@@ -18,7 +18,7 @@ from buckler.certify.votes import warn_of_few_draws
 from buckler.errors import BucklerWarning, InvalidInput, check_positive, check_risk, check_whole
 from buckler.noise import as_noise, default_margin
 from buckler.progress import Show, shown
-from buckler.sampling.classifiers import as_classifier, to_indices, to_label
+from buckler.sampling.classifiers import IMAGE_CHANNELS, as_classifier, to_indices, to_label, warn_of_bare_transformer
 from buckler.sampling.engine import BATCH_SIZE, Engine
 from buckler.sampling.models import resolve_model
 from buckler.sampling.preprocess import as_floats, check_value_range
@@ -83,6 +83,7 @@ class Smoothed:
             raise InvalidInput(f"scores must be left out for {self.noise.describe()}, which certifies votes")
         self.scores = scores
         self.value_range = None if value_range is None else check_value_range(value_range)
+        warn_of_bare_transformer(model)
         make = resolve_model if isinstance(model, str) else as_classifier
         self.classifier = make(model, num_classes=num_classes)
         self.batch_size = check_whole("batch_size", batch_size, 1)
@@ -388,9 +389,6 @@ class Smoothed:
 SMALLEST_SIDE = 8
 """An input of two axes is taken for an image if both have one length, at least this; one of a single axis if it has as
 many values as such an image."""
-
-IMAGE_CHANNELS = (1, 3, 4)
-"""Numbers of channels that images have."""
 
 LARGEST_GREY = (15, 255)
 """Bounds of the largest value at which inputs of a single axis, all whole numbers, are taken for grey values."""

@@ -17,6 +17,8 @@ from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 from buckler.sampling.cpu import ROWS_RUN_ALONE  # noqa: E402
 
+IMAGES = np.random.default_rng(0).random((4, 3, 8, 8), dtype=np.float32)
+NET = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 5))
 HELD = np.full((64, 6), 0.5, dtype=np.float32)
 
 
@@ -25,32 +27,53 @@ def smoothed(model: Any, **how: Any) -> buckler.Smoothed:
 
 
 def in_a_function(batch: Any) -> Any:
-    return nn.functional.relu(batch)
+    return NET(batch)
 
 
 def columns(batch: Any) -> Any:
     return batch[:, :5]
 
 
-class Two(nn.Module):
-    def forward(self, x: Any) -> Any:
-        return x[:, :5], x
+def channels_last(batch: AnyArray) -> AnyArray:
+    if batch.shape[-1] != 3:
+        raise ValueError("needs three channels")
+    return np.asarray(batch.reshape(len(batch), -1)[:, :5])
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "x", "said"),
     [
-        (in_a_function, r"TypeError: relu.* \(a callable is given a NumPy array; a torch.nn.Module can be given"),
-        (lambda batch: (columns(batch), batch), "one array of logits; got a tuple of 2: "),
-        (lambda batch: {"logits": columns(batch)}, "one array of logits; got a dict of 1: "),
-        (Two(), "one array of logits; got a tuple of 2: .* whose forward does"),
-        (lambda batch: batch[:, 0], r"np\.stack\(\[-score, score\]"),
-        (lambda batch: batch, "must return 5 classes; got 6: pass num_classes=6"),
+        (NET, IMAGES.transpose(0, 2, 3, 1), r"channels first: pass np\.moveaxis\(x, -1, 1\)"),
+        (channels_last, IMAGES, r"channels last: pass np\.moveaxis\(x, 1, -1\)"),
+        (in_a_function, IMAGES, "takes torch tensors: give the torch.nn.Module itself"),
+        (
+            lambda batch: (columns(batch), batch),
+            HELD,
+            r"a tuple of 2: \[0\] of shape \(20, 5\), \[1\] of shape \(20, 6\)",
+        ),
+        (lambda batch: {"logits": columns(batch)}, HELD, r"a dict of 1: \['logits'\] of shape \(20, 5\)"),
+        (lambda batch: batch[:, 0], HELD, r"np\.stack\(\[-score, score\]"),
+        (lambda batch: batch, HELD, "must return 5 classes; got 6: pass num_classes=6"),
     ],
 )
-def test_a_failure_on_the_first_batch_says_what_to_change(model: Any, said: str) -> None:
+def test_a_failure_on_the_first_batch_says_what_to_change(model: Any, x: AnyArray, said: str) -> None:
     with pytest.raises(buckler.BucklerError, match=rf"failed on input 0: .*{said}"):
-        smoothed(model).certify(HELD[:1], n=20)
+        smoothed(model).certify(x[:1], n=20)
+
+
+def test_channels_are_not_blamed_for_a_wrong_number_of_classes() -> None:
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(192, 5))  # takes channels first and last alike
+    with pytest.raises(buckler.BucklerError, match=r"must return 7 classes; got 5: pass num_classes=5$"):
+        smoothed(flat, num_classes=7).certify(IMAGES[:1], n=20)
+
+
+def test_of_a_module_with_several_outputs_one_must_be_taken() -> None:
+    class Two(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x[:, :5], x
+
+    with pytest.raises(buckler.BucklerError, match=r"a tuple of 2: .* of shape \(20, 5\).*whose forward does that"):
+        smoothed(Two()).certify(HELD[:1], n=20)
 
 
 def test_errors_name_the_position_of_an_input() -> None:
@@ -153,3 +176,15 @@ def test_probabilities_under_softmax_are_warned_of() -> None:
     assert len(seen) == 1
     smoothed(soft).certify(HELD[:3], n=100)
     smoothed(nn.Linear(6, 5), scores=buckler.Softmax()).certify(HELD[:3], n=100)
+
+
+def test_a_transformers_model_without_its_processor_is_warned_of() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.ViTConfig(
+        hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8, image_size=8, patch_size=4,
+        num_labels=5,
+    )  # fmt: skip
+    model = transformers.ViTForImageClassification(config)
+    with pytest.warns(BucklerWarning, match="hf:FOLDER.*buckler.Normalized"):
+        smoothed(model)
+    smoothed(buckler.Normalized(model, 0.5, 0.5)).certify(IMAGES[:1], n=20)

@@ -9,6 +9,8 @@ Votes and scores are indexed by the columns of the logits, 0 to m - 1. A scikit-
 user's labels into columns and ``to_label`` a column into the user's label. Call both at the doors only.
 """
 
+import sys
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -18,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from buckler.errors import (
+    BucklerWarning,
     ClassifierError,
     InvalidInput,
     MissingExtra,
@@ -29,7 +32,7 @@ from buckler.errors import (
 )
 from buckler.sampling.preprocess import on_host
 from buckler.sampling.weights import fitted_hash, weight_files
-from buckler.types import AnyArray, IntArray, Label
+from buckler.types import AnyArray, Float32Array, IntArray, Label
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 
@@ -75,14 +78,24 @@ class Classifier:
 
 
 def one_output(found: Any) -> Any:
-    """Return what a model returned, which must be one array of logits; a tuple or dict of several is an error."""
-    several = isinstance(found, (list, tuple)) and any(getattr(item, "ndim", 0) > 1 for item in found)
-    if several or isinstance(found, Mapping):
-        raise ClassifierError(
-            f"must return one array of logits; got a {type(found).__name__} of {len(found)}: give a model that returns "
-            "the one with the logits (a function that calls it; for a torch module, a module whose forward does)"
-        )
-    return found
+    """Return what a model returned, which must be one array of logits; TypeError for a tuple or dict of several."""
+    items: list[tuple[Any, Any]] = []
+    if isinstance(found, Mapping):
+        items = list(found.items())
+    elif isinstance(found, (list, tuple)) and any(getattr(item, "ndim", 0) > 1 for item in found):
+        items = list(enumerate(found))
+    if not items:
+        return found
+    shapes = ", ".join(f"[{key!r}] of shape {tuple(getattr(item, 'shape', ()))}" for key, item in items[:MOST_NAMED])
+    raise ClassifierError(
+        f"must return one array of logits; got a {type(found).__name__} of {len(items)}: {shapes}: give a model that "
+        f"returns the one with the logits, lambda batch: model(batch)[{items[0][0]!r}] for the first (of a torch "
+        "module, a module whose forward does that)"
+    )
+
+
+MOST_NAMED = 5
+"""Items of a tuple or dict that an error lists."""
 
 
 def from_estimator(estimator: Any) -> Classifier:
@@ -130,11 +143,14 @@ def from_estimator(estimator: Any) -> Classifier:
 def _estimated(estimator: Any, rows: AnyArray) -> AnyArray:
     """Return log probabilities or decision values, one column for each class."""
     if hasattr(estimator, "predict_proba"):
-        # Zeros are floored; NaN stays, which the engine reports as an error.
-        probabilities = np.maximum(estimator.predict_proba(rows), np.finfo(np.float32).tiny)
-        return np.asarray(np.log(probabilities), dtype=np.float64)
+        return np.asarray(_logarithms(estimator.predict_proba(rows)), dtype=np.float64)
     values = np.asarray(estimator.decision_function(rows), dtype=np.float64)
     return np.stack([-values, values], axis=1) if values.ndim == 1 else values.copy()
+
+
+def _logarithms(probabilities: AnyArray) -> AnyArray:
+    """Return logarithms, zeros floored; NaN stays, which the engine reports as an error."""
+    return np.asarray(np.log(np.maximum(probabilities, np.finfo(np.float32).tiny)))
 
 
 INSIDE = ("_final_estimator", "best_estimator_", "final_estimator_", "estimator_")
@@ -207,6 +223,60 @@ def Normalized(model: Any, mean: npt.ArrayLike, std: npt.ArrayLike) -> Any:  # n
     return inside
 
 
+def failure_hint(classifier: Classifier, num_classes: int, x: Float32Array, problem: Exception) -> str:
+    """Return, in parentheses, what may be wrong with an input on which a classifier failed, or an empty text.
+
+    Callables are tried with a torch tensor, and images with their channels in the other place, where the classifier
+    must give ``num_classes`` logits.
+    """
+    if classifier.library is None and isinstance(problem, (AttributeError, TypeError)):
+        torch: Any = sys.modules.get("torch")
+        if torch is not None and _columns(classifier, torch.from_numpy(x[None])):
+            return (
+                " (a callable is given a NumPy array, and this one takes torch tensors: give the torch.nn.Module "
+                "itself, or lambda batch: model(torch.from_numpy(batch)))"
+            )
+        return " (a callable is given a NumPy array; a torch.nn.Module can be given as it is)"
+    if x.ndim == 3:
+        for source, to, takes in ((-1, 1, "first"), (1, -1, "last")):
+            turned = np.ascontiguousarray(np.moveaxis(x[None], source, to))
+            image = turned.shape != x[None].shape and x[None].shape[source] in IMAGE_CHANNELS
+            if image and _columns(classifier, turned) == num_classes:
+                return f" (the model takes images with their channels {takes}: pass np.moveaxis(x, {source}, {to}))"
+    return ""
+
+
+IMAGE_CHANNELS = (1, 3, 4)
+"""Numbers of channels that images have."""
+
+
+def _columns(classifier: Classifier, batch: Any) -> int:
+    """Return how many logits the classifier gives each row of the batch, 0 where it fails."""
+    try:
+        if classifier.backend == "torch":
+            import torch
+
+            logits = classifier(torch.from_numpy(batch).to(classifier.device))
+        else:
+            logits = np.asarray(classifier(batch))
+    except Exception:  # whatever the user's code raises
+        return 0
+    return int(logits.shape[1]) if len(logits.shape) == 2 and logits.shape[0] == len(batch) else 0
+
+
+def warn_of_bare_transformer(model: Any) -> None:
+    """Warn if this is an image classifier of transformers without its image processor."""
+    kind = type(model)
+    if kind.__module__.startswith("transformers.") and kind.__name__.endswith("ForImageClassification"):
+        warnings.warn(
+            f"{kind.__name__} is smoothed as it is, without its image processor, which resizes and normalises images: "
+            "give 'hf:FOLDER', a folder with both, as the model, or put the normalisation inside, "
+            "buckler.Normalized(model, processor.image_mean, processor.image_std)",
+            BucklerWarning,
+            stacklevel=3,
+        )
+
+
 def as_classifier(
     model: Any,
     *,
@@ -259,13 +329,15 @@ def is_module(model: Any) -> bool:
 
 
 FLOATS = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+LABELS = ("tensor(int64)", "tensor(string)")
 
 
 def from_onnx(path: Path) -> Classifier:
-    """Return an ONNX file with one input of floats as a classifier; its first output must be the logits.
+    """Return an ONNX file with one input of floats as a classifier.
 
-    A file that was exported for batches of one size is run at that size; a shorter batch is filled up with zeros, whose
-    rows are dropped.
+    Its first output is taken as logits. Where that holds labels, as in files that skl2onnx makes, the second holds
+    probabilities, as a table or as a map for each row, and logits are their logarithms. A file that was exported for
+    batches of one size is run at that size; a shorter batch is filled up with zeros, whose rows are dropped.
     """
     try:
         import onnxruntime
@@ -284,11 +356,19 @@ def from_onnx(path: Path) -> Classifier:
         raise InvalidInput(f"model {str(path)!r} must have one input of floats; got {[i.type for i in inputs]}")
     name, kind, shape = inputs[0].name, FLOATS[inputs[0].type], inputs[0].shape
     whole = shape[0] if shape and isinstance(shape[0], int) else None
-    if outputs[0].type not in FLOATS:
-        raise InvalidInput(f"model {str(path)!r} must have logits as its first output; got {outputs[0].type}")
+    labelled = outputs[0].type in LABELS and len(outputs) > 1
+    output = outputs[1 if labelled else 0]
 
     def run(batch: AnyArray) -> AnyArray:
-        return np.asarray(session.run([outputs[0].name], {name: batch})[0])
+        found: Any = session.run([output.name], {name: batch})[0]
+        if not labelled:
+            return np.asarray(found)
+        if isinstance(found, list):  # a map from class to probability for each row, in the order of the classes
+            found = [list(row.values()) for row in found]
+        values = np.asarray(found)
+        if (values < 0.0).any():
+            raise ClassifierError("an ONNX file with labels must give probabilities; got numbers below 0 (raw scores?)")
+        return _logarithms(values)
 
     def call(batch: AnyArray) -> AnyArray:
         batch = batch.astype(kind, copy=False)
@@ -299,6 +379,8 @@ def from_onnx(path: Path) -> Classifier:
         parts = [run(full[start : start + whole]) for start in range(0, len(full), whole)]
         return np.concatenate(parts)[: len(batch)]
 
-    classes = outputs[0].shape[-1] if outputs[0].shape else None  # a text where it is open
+    classes = output.shape[-1] if output.type in FLOATS and output.shape else None
+    if labelled and not isinstance(classes, int) and all(isinstance(size, int) for size in shape[1:]):
+        classes = call(np.zeros((1, *shape[1:]), dtype=np.float32)).shape[-1]
     known = classes if isinstance(classes, int) else None
     return Classifier(call, known, files=weight_files(path), library="onnxruntime")

@@ -33,7 +33,7 @@ from buckler.errors import (
     show,
 )
 from buckler.noise import as_noise
-from buckler.sampling.classifiers import Classifier
+from buckler.sampling.classifiers import Classifier, failure_hint
 from buckler.sampling.cpu import Backend, KeptScores
 from buckler.sampling.preprocess import to_float32
 from buckler.sampling.simplex import ScoreMap
@@ -68,8 +68,6 @@ OTHER_LOGITS = (
     "docs/guarantees.md)"
 )
 """Warning about a model that is not one function of its input, under noise that is computed with rounding."""
-
-OF_CALLABLES = " (a callable is given a NumPy array; a torch.nn.Module can be given as it is)"
 
 _Result = TypeVar("_Result")
 
@@ -110,6 +108,7 @@ class Engine:
             raise InvalidInput(f"generator must be 'philox' for {where}; got 'cuda'")
         self._batch_size = check_whole("batch_size", batch_size, 1)
         self.classifier = classifier
+        self._inputs: Float32Array = np.zeros((0, 0), dtype=np.float32)
         self._warned = False
         how: dict[str, Any] = {"noise": self.noise, "num_classes": self.num_classes, "rows": self._batch_size}
         how["workers"] = None if workers is None else check_whole("workers", workers, 1)
@@ -184,6 +183,7 @@ class Engine:
         addresses = [check_address(self.seed, name, stream) for name in ids]
         edges = np.asarray(checkpoints, dtype=np.int64)
         m, segments = self.num_classes, len(edges)
+        self._inputs = inputs
         self._backend.load(inputs, addresses, len(inputs) * segments * m, keep)
         pending, done, since = 0, 0, time.monotonic()
         for batch in batches(requests, self._batch_size):
@@ -283,10 +283,10 @@ class Engine:
             try:
                 self._backend.logits(part[part.inputs == position])
             except Exception as alone:
-                name = input_name(ids[position])
-                callable_ = self.classifier.library is None and isinstance(alone, (AttributeError, TypeError))
-                hint = OF_CALLABLES if callable_ else ""
-                return ClassifierError(f"the classifier failed on {name}: {show_problem(alone)}{hint}")
+                hint = failure_hint(self.classifier, self.num_classes, self._inputs[position], alone)
+                return ClassifierError(
+                    f"the classifier failed on {input_name(ids[position])}: {show_problem(alone)}{hint}"
+                )
         names = ", ".join(input_name(ids[position]) for position in positions)
         return ClassifierError(f"the classifier failed on a batch of {show(names)}: {show_problem(problem)}")
 
