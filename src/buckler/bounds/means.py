@@ -6,7 +6,6 @@ memory, where NumPy adds pairwise, so that ``LIMIT_SLACK`` pays for their roundi
 
 from collections.abc import Callable
 from math import inf, log, log1p, sqrt
-from typing import Any
 
 import numpy as np
 
@@ -91,6 +90,7 @@ def bernstein_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 
     return limits_of_columns(x, low, high, find, least=2)
 
 
+@compiled
 def _psi(bet: float) -> float:
     """Return ``(-ln(1 - bet) - bet) / 4``, rounded up; a power series for small bets, where the difference cancels."""
     if bet > 0.05:
@@ -101,9 +101,7 @@ def _psi(bet: float) -> float:
     return 0.25 * tail * bet * bet * (1.0 + 1e-13)
 
 
-_psi_compiled: Any = compiled(_psi)
-
-
+@compiled
 def _sequence(y: FloatArray, log_goal: float) -> float:
     """Return the largest of the lower limits computed after each draw of ``y``, one column of draws in [0, 1].
 
@@ -119,14 +117,11 @@ def _sequence(y: FloatArray, log_goal: float) -> float:
         x = y[i - 1]
         bets += bet
         wins += bet * x
-        costs += 4.0 * (x - total / i) ** 2 * _psi_compiled(bet)
+        costs += 4.0 * (x - total / i) ** 2 * _psi(bet)
         largest = max(largest, (wins - costs - 2.0 * (i + 9) * ROUNDOFF * (wins + costs)) / bets)
         total += x
         squares += (x - total / (i + 1)) ** 2
     return largest
-
-
-_sequence_compiled: Any = compiled(_sequence)
 
 
 def sequence_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0) -> FloatArray:
@@ -146,4 +141,4 @@ def sequence_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1
     0.756869
     """
     log_goal = -log(check_alpha(alpha)) * (1.0 + 1e-15)
-    return limits_of_columns(x, low, high, lambda y: np.array([_sequence_compiled(row, log_goal) for row in y]))
+    return limits_of_columns(x, low, high, lambda y: np.array([_sequence(row, log_goal) for row in y]))
