@@ -78,7 +78,7 @@ class Classifier:
 
 
 def one_output(found: Any) -> Any:
-    """Return what a model returned, which must be one array of logits; TypeError for a tuple or dict of several."""
+    """Return what a model returned, one array of logits; a tuple or dict of several raises ClassifierError."""
     items: list[tuple[Any, Any]] = []
     if isinstance(found, Mapping):
         items = list(found.items())
