@@ -122,7 +122,7 @@ def make(): return Model()
 """
 
 
-def test_a_model_is_measured_and_slow_ones_get_small_batches(
+def test_a_model_is_measured_its_time_forecast_and_slow_ones_get_small_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The clock stands still but for the rows that the model is given: a twentieth of a second for each."""
@@ -137,12 +137,15 @@ def test_a_model_is_measured_and_slow_ones_get_small_batches(
     assert told["gpu_hours"] == pytest.approx(3000 / 20 / 3600)
     assert sys.modules["model_to_plan"].ROWS < 15 * 20
     assert run(["sample", "run", *from_model, "--n", "100", "--max-seconds", "20"]) == 3
+    assert "30 inputs, 20 draws a second: 2.5 minutes\n" in capsys.readouterr().err
     kept = open_evidence(tmp_path / "run")
     assert kept.spec.batch_size == 32  # of two seconds at most
     assert kept.counts().ids == ("0", "1", "2")
     assert run(["sample", "run", *from_model, "--n", "100", "--quiet"]) == 0
     written = sum(path.stat().st_size for path in (tmp_path / "run" / "shards").iterdir())
     assert written / 1.5 < told["evidence_bytes"] < 1.5 * written
+    assert run(["decide", "--radii", "0.1", *from_model, "--max-n", "1000", "--out", "d.parquet"]) == 0
+    assert re.search(r"30 inputs, 20 draws a second: about .* minutes, 25 minutes at most", capsys.readouterr().err)
 
 
 def test_the_measurement_takes_three_seconds_in_all(

@@ -1,7 +1,7 @@
 """``buckler sample``, ``decide`` and ``refute``: what draws from a model, can be stopped, and goes on."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +29,8 @@ from buckler.report.plots import bracket_plot, check_figure
 from buckler.runs import decide, refute, sample
 from buckler.runs.decide import MAX_N, Target, settings_to_decide
 from buckler.runs.logs import write_log
-from buckler.runs.open_run import OpenRun, open_run
+from buckler.runs.open_run import OpenRun, measure_rate, open_run
+from buckler.runs.plan import duration, typical_draws
 from buckler.runs.results import Result, read_result
 from buckler.runs.spec import values, with_draws
 from buckler.runs.store.tables import check_ending
@@ -58,6 +59,23 @@ def _drawing(
                 yield run, advance
         except KeyboardInterrupt:
             stop("interrupted before anything was drawn")
+
+
+SHORT = 5.0
+"""Seconds of work up to which no time is forecast."""
+
+
+def _forecast(
+    run: OpenRun, output: options.OutputOptions, most: float, likely: Callable[[], float] | None = None
+) -> None:
+    """Print how long ``most`` draws take at the speed of the model, and ``likely`` ones, where that is long."""
+    if output.bare:
+        return
+    rate = measure_rate(run.spec, run.executor, run.dataset)
+    if most / rate > SHORT:
+        about = "" if likely is None else f"about {duration(likely() / rate)}, "
+        said = f"{about}{duration(most / rate)}" + ("" if likely is None else " at most")
+        say(f"buckler: {len(run.dataset):,} inputs, {rate:,.0f} draws a second: {said}", error=True)
 
 
 @dataclass(frozen=True)
@@ -136,6 +154,7 @@ def sample_command(
     settings = given.settings()
     options.check_given(settings, "model", "data", "n")
     with _drawing(settings, cluster, out, "sampling", output) as (run, advance):
+        _forecast(run, output, len(run.dataset) * (run.spec.n + run.spec.n0))
         try:
             done = sample.sample(
                 run.spec,
@@ -228,7 +247,8 @@ def decide_command(
     why = "time is up"
     with _drawing(settings, cluster, out, "deciding", output) as (run, show):
         options.check_tsv(tsv, run.spec.noise, run.dataset.labels)
-        inputs = len(run.dataset)
+        inputs, ladder = len(run.dataset), target.ladder(run.spec)
+        _forecast(run, output, inputs * ladder.max_n, lambda: inputs * typical_draws(ladder))
         try:
             decisions = decide.decide(
                 run.spec,
@@ -348,6 +368,7 @@ def refute_command(
         total = total if limit is None else min(limit, total)
         reach, value_range = reach_of(noise, max_radius, within), (opened.dataset.low, opened.dataset.high)
         how = RefutationSettings(noise, alpha, max_n, reach, value_range, _attack(attack), first=within is not None)
+        _forecast(opened, output, total * how.draws)
         try:
             refuted = refute.refute(
                 result, opened, how, out, limit=limit, progress=lambda inputs, draws: show(inputs, total, draws)

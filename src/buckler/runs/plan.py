@@ -33,6 +33,9 @@ Normal(TYPICAL_CENTRE, TYPICAL_SPREAD)."""
 SIMULATED = 1000
 """Least number of inputs simulated for a forecast; fewer recorded inputs are repeated."""
 
+FORECAST_INPUTS = 200
+"""Number of inputs simulated for the forecast with which ``decide`` begins."""
+
 SIMULATED_CLASSES = 8
 """Number of classes simulated one by one; all the others are merged into one more."""
 
@@ -111,13 +114,22 @@ def deciding_like(like: Path | None, ladder: Ladder) -> tuple[FloatArray, FloatA
     return simulate_deciding(recorded_shares(like), ladder)
 
 
-def simulate_deciding(shares: FloatArray, ladder: Ladder) -> tuple[FloatArray, FloatArray]:
-    """Return arrays over inputs simulated from class probabilities: draws of each, and how many radii are certified."""
+def typical_draws(ladder: Ladder) -> float:
+    """Return the mean draws that deciding takes for an input of a typical data set, for a quick forecast."""
+    draws, _ = simulate_deciding(typical_shares(FORECAST_INPUTS), ladder, FORECAST_INPUTS)
+    return float(draws.mean())
+
+
+def simulate_deciding(shares: FloatArray, ladder: Ladder, at_least: int = SIMULATED) -> tuple[FloatArray, FloatArray]:
+    """Return arrays over inputs simulated from class probabilities: draws of each, and how many radii are certified.
+
+    The inputs are repeated until there are ``at_least`` so many.
+    """
     rng, ranked = np.random.default_rng(0), -np.sort(-shares, axis=1)
     truths = np.concatenate(
         [ranked[:, :SIMULATED_CLASSES], ranked[:, SIMULATED_CLASSES:].sum(axis=1, keepdims=True)], axis=1
     )
-    truths = np.tile(truths, (ceil(SIMULATED / len(truths)), 1))
+    truths = np.tile(truths, (ceil(at_least / len(truths)), 1))
     truths /= truths.sum(axis=1, keepdims=True)
     first = np.zeros(len(truths), dtype=np.int64)
     test = AnytimeTest(ladder, len(truths) if ladder.winner else first, truths.shape[1])
