@@ -5,15 +5,15 @@ is left out is filled in here, from the model and its device.
 """
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from buckler.errors import DamagedEvidence, InvalidInput, check_real
+from buckler.errors import DamagedEvidence, InvalidInput, check_choice, check_real
 from buckler.files import read_text
 from buckler.runs.executor import Executor, open_ray
 from buckler.runs.spec import RunSpec, from_dict, read_toml
@@ -31,9 +31,8 @@ LARGEST_TOML = 16 << 20
 LONGEST_BATCH = 2.0
 """Longest time of a batch on a processor, in seconds, if its size is not given: draws are saved batch by batch."""
 
-ON_CUDA = {"batch_size": 2048, "generator": "cuda"}
-"""Defaults of settings for a classifier on a CUDA device."""
-
+BATCH_ON_CUDA = 2048
+"""Rows of a batch on a CUDA device, unless told."""
 
 QUICK = 0.25
 """Default of the seconds for which draws a second are measured; a batch that takes longer is finished."""
@@ -111,28 +110,14 @@ def open_run(
 
     ``with open_run(settings) as run: sample(run.spec, run.executor, run.dataset, folder)`` is the command ``sample``.
     """
-    where = ExecutorOptions() if where is None else where
     # Everything is checked before the model is loaded; two classes stand in where the number is not known yet.
     draft = from_dict({"num_classes": 2, **settings})
     if draft.fresh_seed and "seed" in settings:
         raise InvalidInput(
             f"seed and fresh_seed exclude one another: nobody knows a fresh seed beforehand; got seed {draft.seed}"
         )
-    if where.executor not in {"process", "ray"}:
-        raise InvalidInput(f"executor must be one of 'process', 'ray'; got {where.executor!r}")
-    if where.executor == "process" and (where.address is not None or where.workers is not None):
-        raise InvalidInput("address and workers are for the executor 'ray'; this one works in its own process")
-    gpus = where.gpus_per_worker
-    if gpus is not None and (where.executor != "ray" or check_real("gpus_per_worker", gpus) < 0.0):
-        raise InvalidInput(f"gpus_per_worker must be at least 0, and for the executor 'ray'; got {gpus:g}")
-    if where.executor == "ray" and gpus is None:
-        gpus = float(draft.device.startswith("cuda"))
     load = partial(load_classifier, draft, settings.get("num_classes"), settings.get("device"))
-    with (
-        open_ray(load, where.address, where.workers, gpus or 0.0)
-        if where.executor == "ray"
-        else nullcontext(Executor(load()))
-    ) as executor:
+    with _open_executor(where or ExecutorOptions(), load, draft.device.startswith("cuda")) as executor:
         dataset = open_dataset(
             draft.data,
             labels=draft.labels,
@@ -149,10 +134,9 @@ def open_run(
         begun = _begun(out) if draft.fresh_seed or "batch_size" not in settings else {}
         if draft.fresh_seed:
             filled["seed"] = begun["seed"] if begun.get("fresh_seed") is True else seed_of(None)
-        own = (
-            {} if kind != "cuda" else ON_CUDA if draft.noise.draws == "gaussian" else {**ON_CUDA, "generator": "philox"}
-        )
-        spec = from_dict({**own, **settings, **filled})
+        generator = "cuda" if draft.noise.draws == "gaussian" else "philox"
+        usual = {"batch_size": BATCH_ON_CUDA, "generator": generator} if kind == "cuda" else {}
+        spec = from_dict({**usual, **settings, **filled})
         if kind == "cpu" and "batch_size" not in settings:
             if "batch_size" in begun:
                 spec = replace(spec, batch_size=begun["batch_size"])
@@ -161,6 +145,21 @@ def open_run(
                 if fitting < spec.batch_size:
                     spec = replace(spec, batch_size=max(1, 1 << fitting.bit_length() - 1))
         yield OpenRun(spec, executor, dataset)
+
+
+def _open_executor(
+    where: ExecutorOptions, load: Callable[[], Classifier], on_cuda: bool
+) -> AbstractContextManager[Executor]:
+    """Return a context manager of the executor that was asked for, after checking the options."""
+    check_choice("executor", where.executor, ("process", "ray"))
+    gpus = where.gpus_per_worker
+    if where.executor == "process":
+        if (where.address, where.workers, gpus) != (None, None, None):
+            raise InvalidInput("address, workers and gpus_per_worker are for the executor 'ray'; got 'process'")
+        return nullcontext(Executor(load()))
+    if gpus is not None and check_real("gpus_per_worker", gpus) < 0.0:
+        raise InvalidInput(f"gpus_per_worker must be at least 0; got {gpus:g}")
+    return open_ray(load, where.address, where.workers, float(on_cuda) if gpus is None else gpus)
 
 
 def measure_rate(spec: RunSpec, executor: Executor, dataset: Dataset, seconds: float = QUICK) -> float:
