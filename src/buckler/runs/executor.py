@@ -16,14 +16,13 @@ from secrets import token_hex
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-from buckler.errors import ClassifierError, InvalidInput, MissingExtra, check_whole
+from buckler.errors import ClassifierError, InvalidInput, MissingExtra, check_whole, show
 from buckler.files import usable_cores
 from buckler.sampling.classifiers import Classifier
 from buckler.session import Sink
 
 ComputeBlock = Callable[[Any, Path, Sink], Iterator[int]]
-"""Computes a block from its data: yields the draws made since the last time, writes files to a folder, and hands over
-results, also where it is closed early."""
+"""Yields the draws for a block from its data, writes files to a folder and hands over results, also if closed early."""
 
 Begin = Callable[[Classifier, int | None], AbstractContextManager[ComputeBlock]]
 """Sets up the work in a worker, once; the number of threads make noise (None: one for each processor)."""
@@ -123,9 +122,8 @@ class RayExecutor(Executor):
         except self._ray.exceptions.RayTaskError as problem:
             raise problem.cause or problem from None
         except self._ray.exceptions.RayError as problem:
-            said = " ".join(str(problem).split())[:300]
-            why = f"a worker cannot be restarted; it may need more memory than it has: {said}"
-            raise ClassifierError(why) from None
+            why = "a worker cannot be restarted; it may need more memory than it has"
+            raise ClassifierError(f"{why}: {show(str(problem), 300)}") from None
 
 
 @contextmanager
@@ -157,8 +155,8 @@ def open_ray(
         except ImportError:
             raise MissingExtra("ray", "ray") from None
         except (OSError, ValueError, RuntimeError) as problem:
-            said = " ".join(str(problem).split())[:300]
-            raise InvalidInput(f"address must be that of a Ray cluster, or None; {address!r} gave: {said}") from None
+            why = f"address must be that of a Ray cluster, or None; got {address!r}"
+            raise InvalidInput(f"{why}: {show(str(problem), 300)}") from None
         finally:
             if signal.getsignal(signal.SIGTERM) is not handler:  # Ray puts its own in this one's place
                 signal.signal(signal.SIGTERM, handler)
