@@ -79,18 +79,18 @@ BRIGHT = 21
 
 @dataclass
 class Ledger:
-    """What was tried, and what was lost, wrong, or of two origins without a word."""
+    """What was tried, and what was lost or wrong."""
 
     rows: dict[str, list[int]] = field(default_factory=dict)
 
-    def add(self, fault: str, tried: int = 1, lost: int = 0, wrong: int = 0, mixed: int = 0) -> None:
-        row = self.rows.setdefault(fault, [0, 0, 0, 0])
-        for i, value in enumerate((tried, lost, wrong, mixed)):
+    def add(self, fault: str, tried: int = 1, lost: int = 0, wrong: int = 0) -> None:
+        row = self.rows.setdefault(fault, [0, 0, 0])
+        for i, value in enumerate((tried, lost, wrong)):
             row[i] += value
 
     def table(self) -> str:
-        lines = [f"{'fault':<62} {'tried':>6} {'lost blocks':>12} {'wrong bytes':>12} {'mixed':>6}"]
-        lines += [f"{k:<62} {row[0]:>6} {row[1]:>12} {row[2]:>12} {row[3]:>6}" for k, row in self.rows.items()]
+        lines = [f"{'fault':<62} {'tried':>6} {'lost blocks':>12} {'wrong bytes':>12}"]
+        lines += [f"{k:<62} {row[0]:>6} {row[1]:>12} {row[2]:>12}" for k, row in self.rows.items()]
         return "\n".join(lines)
 
 
