@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from buckler.errors import InvalidInput, MissingExtra, check_whole, check_whole_array, show
+from buckler.errors import BucklerWarning, InvalidInput, MissingExtra, check_whole, check_whole_array, show
 from buckler.files import check_plain
 from buckler.sampling.preprocess import check_moved, check_value_range, from_bytes
 from buckler.types import AnyArray, Float32Array, FloatArray, IntArray, Noise
@@ -311,6 +311,14 @@ def _labelled(folder: Path) -> tuple[list[Path], list[int]]:
         raise InvalidInput(f"{str(table)!r} is not a readable table: {problem}") from None
     if not files:
         raise InvalidInput(f"{str(table)!r} must name at least one image; got none")
+    there = {path for path in folder.rglob("*") if path.suffix.lower() in FORMATS}
+    if left_out := sorted(path.relative_to(folder).as_posix() for path in there.difference(files)):
+        warnings.warn(
+            f"{str(table)!r} leaves out {len(left_out):,} of {len(there):,} images, such as {left_out[0]!r}: they are "
+            "not taken",
+            BucklerWarning,
+            stacklevel=2,
+        )
     return files, labels
 
 
