@@ -3,7 +3,7 @@
 A cell is the certificates of one run under one combination of settings.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,31 +19,29 @@ from buckler.report.tables import TextTable, relative_gain
 from buckler.runs.sweep import SweptCell
 from buckler.types import ArrayLike
 
-
-def _temperature(cell: SweptCell) -> float | None:
-    first = cell.certificates.first
-    return (first.temperature or 1.0) if first.map == "softmax" else None
-
-
-AXES: dict[str, Callable[[SweptCell], Any]] = {
-    "run": lambda cell: cell.run,
-    "noise": lambda cell: text_of(cell.certificates.first.noise, sigma=False),
-    "sigma": lambda cell: cell.certificates.first.noise.parameters.get("sigma"),
-    "n": lambda cell: cell.certificates.first.n,
-    "alpha": lambda cell: cell.certificates.first.alpha,
-    "margin": lambda cell: cell.certificates.first.margin_kind,
-    "map": lambda cell: None if cell.certificates.first.map == "hardmax" else cell.certificates.first.map,
-    "temperature": _temperature,
-    "method": lambda cell: cell.certificates.first.method,
-}
-"""The settings a sweep can vary, outermost first; None where a setting has no meaning, such as a map for votes."""
-
 CURVE_POINTS = 400
 """Points of a drawn curve."""
 
-
 SWEEP_STEPS = (0.0, 0.5, 1.0, 2.0, 3.0)
 """Radii that are shown by default, in units of the largest sigma."""
+
+Settings = dict[str, Any]
+
+
+def settings_of(cell: SweptCell) -> Settings:
+    """Return the settings that a sweep can vary, outermost first; None where one has no meaning, as a map for votes."""
+    first = cell.certificates.first
+    return {
+        "run": cell.run,
+        "noise": text_of(first.noise, sigma=False),
+        "sigma": first.noise.parameters.get("sigma"),
+        "n": first.n,
+        "alpha": first.alpha,
+        "margin": first.margin_kind,
+        "map": None if first.map == "hardmax" else first.map,
+        "temperature": (first.temperature or 1.0) if first.map == "softmax" else None,
+        "method": first.method,
+    }
 
 
 def sweep_table(
@@ -54,18 +52,19 @@ def sweep_table(
     Below each cell come its gains in percent over the cell with the method ``baseline`` and the same settings.
     """
     curves, what = _curves(cells, _radii(cells, radii))
-    twins = _twins(cells, baseline)
-    axes = [name for name in _varying(cells) if name != "method"] + ["method"]
+    settings = [settings_of(cell) for cell in cells]
+    twins = _twins(settings, baseline)
+    axes = [name for name in _varying(settings) if name != "method"] + ["method"]
     rows = []
-    for i, (cell, curve) in enumerate(zip(cells, curves, strict=True)):
-        names = [_text(AXES[name](cell)) for name in axes]
+    for i, (mine, curve) in enumerate(zip(settings, curves, strict=True)):
+        names = [_text(mine[name]) for name in axes]
         rows.append((*names, f"{curve.abstained:.3f}", *(rounded_down(float(a)) for a in curve.accuracy)))
         if i in twins:
             base = curves[twins[i]]
             pairs = zip(base.accuracy.tolist(), curve.accuracy.tolist(), strict=True)
             rows.append((*names[:-1], f"  gain over {base.name}", "", *(relative_gain(a, b) for a, b in pairs)))
     header = (*axes, "abstained", *(f"r={radius:g}" for radius in curves[0].radii))
-    return TextTable(header, tuple(rows), _caption(cells, axes, what), names=len(axes))
+    return TextTable(header, tuple(rows), _caption(cells, settings, axes, what), names=len(axes))
 
 
 def sweep_records(
@@ -73,18 +72,18 @@ def sweep_records(
 ) -> list[dict[str, Any]]:
     """Return the cells of ``sweep_table`` as dictionaries, without rounding."""
     curves, _ = _curves(cells, _radii(cells, radii))
-    twins = _twins(cells, baseline)
+    settings = [settings_of(cell) for cell in cells]
+    twins = _twins(settings, baseline)
     records = []
     for i, (cell, curve) in enumerate(zip(cells, curves, strict=True)):
-        record = {name: value(cell) for name, value in AXES.items()}
-        record |= {
+        at = [f"{radius:g}" for radius in curve.radii.tolist()]
+        record = settings[i] | {
             "certified_class": _class(cell),
-            "sound": _sound(cell),
+            "sound": cell.certificates.first.sound,
             "inputs": curve.inputs,
             "abstained": curve.abstained,
+            "accuracy": dict(zip(at, curve.accuracy.tolist(), strict=True)),
         }
-        at = [f"{radius:g}" for radius in curve.radii.tolist()]
-        record["accuracy"] = dict(zip(at, curve.accuracy.tolist(), strict=True))
         if i in twins:
             pairs = zip(curves[twins[i]].accuracy.tolist(), curve.accuracy.tolist(), strict=True)
             record["gain"] = dict(zip(at, [None if a == 0.0 else (b - a) / a for a, b in pairs], strict=True))
@@ -93,28 +92,32 @@ def sweep_records(
 
 
 def draw_axes(cells: Sequence[SweptCell], folder: Path) -> list[Path]:
-    """Draw a figure for each axis with several values, a curve a value and method, as PNG and as PDF.
+    """Draw a figure for each setting with several values, a curve a value and method, as PNG and as PDF.
 
     All other settings stay at the first of their values, which the title says.
     """
-    varying = _varying(cells)
+    settings = [settings_of(cell) for cell in cells]
+    varying = _varying(settings)
     written = []
     for axis in varying or ["method"]:
-        fixed = {name: _known(cells, name)[0] for name in varying if name not in {axis, "method"}}
-        mine = [cell for cell in cells if all(AXES[name](cell) in {None, value} for name, value in fixed.items())]
-        mine = [cell for cell in mine if AXES[axis](cell) is not None]
+        fixed = {name: _known(settings, name)[0] for name in varying if name not in {axis, "method"}}
+        mine = [
+            cell
+            for cell, its in zip(cells, settings, strict=True)
+            if its[axis] is not None and all(its[name] in {None, value} for name, value in fixed.items())
+        ]
         reached = max(float(cell.certificates.radii.max()) for cell in mine)
         top = 1.05 * (reached or mine[0].certificates.first.noise.unit)
         curves, what = _curves(mine, np.linspace(0.0, top, CURVE_POINTS))
         if axis != "method":
-            values = [f"{axis} {_text(AXES[axis](cell))}" for cell in mine]
             several = len({curve.name for curve in curves}) > 1
+            values = [f"{axis} {_text(settings_of(cell)[axis])}" for cell in mine]
             names = [f"{v}, {curve.name}" if several else v for v, curve in zip(values, curves, strict=True)]
             curves = [replace(curve, name=name) for curve, name in zip(curves, names, strict=True)]
-        title = ", ".join(f"{name} {_text(value)}" for name, value in _settings(cells, fixed, [axis, "method"]).items())
+        told = _told(settings, fixed, [axis, "method"])
         for kind in ("png", "pdf"):
             path = folder / f"accuracy_by_{axis}.{kind}"
-            accuracy_plot(curves, path, title, ylabel=what)
+            accuracy_plot(curves, path, told, ylabel=what)
             written.append(path)
     return written
 
@@ -126,73 +129,64 @@ def _class(cell: SweptCell) -> str:
     return "winner" if first.winner_alpha else "selection" if first.n0 else "label"
 
 
-def _sound(cell: SweptCell) -> bool:
-    return cell.certificates.first.sound
-
-
 def _radii(cells: Sequence[SweptCell], radii: Sequence[float] | None) -> Sequence[float]:
     if not cells:
         raise InvalidInput("a sweep must have at least one cell; got none")
-    return (
-        sorted(set(radii))
-        if radii
-        else [max(cell.certificates.first.noise.unit for cell in cells) * step for step in SWEEP_STEPS]
-    )
+    largest = max(cell.certificates.first.noise.unit for cell in cells)
+    return sorted(set(radii)) if radii else [largest * step for step in SWEEP_STEPS]
 
 
 def _curves(cells: Sequence[SweptCell], radii: ArrayLike) -> tuple[list[Curve], str]:
     """Return the curve of each cell, and its name: accuracy, or the share certified where a cell has no labels."""
     labelled = all(cell.certificates.labels is not None for cell in cells)
     curves = [
-        certified_accuracy(made, made.labels if labelled else None, radii, name=AXES["method"](cell))
-        for cell in cells
-        for made in [cell.certificates]
+        certified_accuracy(made, made.labels if labelled else None, radii, name=made.first.method)
+        for made in (cell.certificates for cell in cells)
     ]
     return curves, "certified accuracy" if labelled else "share certified"
 
 
-def _twins(cells: Sequence[SweptCell], baseline: str | None) -> dict[int, int]:
+def _twins(settings: Sequence[Settings], baseline: str | None) -> dict[int, int]:
     """Return cell number -> number of the cell with the baseline's method and otherwise the same settings."""
     if baseline is None:
         return {}
-    check_choice("baseline", baseline, list(dict.fromkeys(map(AXES["method"], cells))))
-    place = {tuple(value(cell) for value in AXES.values()): i for i, cell in enumerate(cells)}
-    found = {}
-    for i, cell in enumerate(cells):
-        twin = (*(value(cell) for name, value in AXES.items() if name != "method"), baseline)
-        if AXES["method"](cell) != baseline and twin in place:
-            found[i] = place[twin]
+    check_choice("baseline", baseline, _known(settings, "method"))
+    found = {
+        i: settings.index(mine | {"method": baseline})
+        for i, mine in enumerate(settings)
+        if mine["method"] != baseline and mine | {"method": baseline} in settings
+    }
     if not found:
         raise InvalidInput(f"baseline {baseline!r} must have another method to be compared with")
     return found
 
 
-def _known(cells: Sequence[SweptCell], axis: str) -> list[Any]:
-    return list(dict.fromkeys(value for cell in cells if (value := AXES[axis](cell)) is not None))
+def _known(settings: Sequence[Settings], axis: str) -> list[Any]:
+    return list(dict.fromkeys(mine[axis] for mine in settings if mine[axis] is not None))
 
 
-def _varying(cells: Sequence[SweptCell]) -> list[str]:
+def _varying(settings: Sequence[Settings]) -> list[str]:
     """Return the axes with several values; runs are told apart by sigma where that is enough."""
-    runs = len({cell.run for cell in cells})
-    needless = "run" if len(_known(cells, "sigma")) == runs else "sigma"
-    return [name for name in AXES if len(_known(cells, name)) > 1 and name != needless]
+    needless = "run" if len(_known(settings, "sigma")) == len(_known(settings, "run")) else "sigma"
+    return [name for name in settings[0] if len(_known(settings, name)) > 1 and name != needless]
 
 
-def _settings(cells: Sequence[SweptCell], fixed: Mapping[str, Any], shown: Sequence[str]) -> dict[str, Any]:
+def _told(settings: Sequence[Settings], fixed: Settings, shown: Sequence[str]) -> str:
     """Return the settings for a caption: those held fixed, and those with a single value."""
-    single = {name: found[0] for name in AXES if name not in shown and len(found := _known(cells, name)) == 1}
-    both = {**single, **fixed}
-    said = {name: both[name] for name in AXES if name in both and (name != "run" or name in fixed)}
-    return {name: value for name, value in said.items() if (name, value) != ("noise", Gaussian.name)}
+    told = []
+    for name in settings[0]:
+        found = [fixed[name]] if name in fixed else [] if name in shown else _known(settings, name)
+        if len(found) == 1 and (name != "run" or name in fixed) and (name, found[0]) != ("noise", Gaussian.name):
+            told.append(f"{name} {_text(found[0])}")
+    return ", ".join(told)
 
 
-def _caption(cells: Sequence[SweptCell], axes: Sequence[str], what: str) -> str:
-    settings = _settings(cells, {}, axes)
-    listed = ", ".join(f"{name} {_text(value)}" for name, value in settings.items())
-    unproved = dict.fromkeys(AXES["method"](cell) for cell in cells if not _sound(cell))
+def _caption(cells: Sequence[SweptCell], settings: Sequence[Settings], axes: Sequence[str], what: str) -> str:
+    unproved = dict.fromkeys(cell.certificates.first.method for cell in cells if not cell.certificates.first.sound)
     caution = f"; no guarantee: {', '.join(unproved)}" if unproved else ""
     norm = cells[0].certificates.first.noise.norm
-    return f"{what} at radius r{'' if norm == 'l2' else f' ({norm})'}, {listed}, class by {_class(cells[0])}{caution}"
+    at = f"at radius r{'' if norm == 'l2' else f' ({norm})'}"
+    return f"{what} {at}, {_told(settings, {}, axes)}, class by {_class(cells[0])}{caution}"
 
 
 def _text(value: Any) -> str:
