@@ -356,7 +356,7 @@ def refine(
     table, index = game.table, game.pair.slope_index
     s = index[y.size]
     below, above = np.searchsorted(table[:, s], np.array(window[:2]), side="right")
-    nodes = below - 1, min(above, table.shape[0] - 1)
+    nodes = below - 1, above
     # Each node of the window ends one part at most, each cell another, and so do the two ends of the window.
     ends = np.empty(max(nodes[1] - nodes[0], 0) + upper.size + 2, dtype=np.int64)
     parents = np.empty(ends.size, dtype=np.int64)
