@@ -3,6 +3,8 @@
 import dataclasses
 import itertools
 import math
+import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Event, Lock, Semaphore
@@ -29,7 +31,6 @@ from buckler.certify.tangents import margin_from_height
 from buckler.errors import InvalidInput
 from buckler.noise import Gaussian
 from buckler.types import AnyArray, ArrayLike, FloatArray, IntArray, MarginKind
-from tests.interrupting import interrupted
 
 
 class One:
@@ -473,3 +474,26 @@ def test_drawing_takes_its_part_of_alpha() -> None:
         test.update(0, rows)
         found.append(float(limits(test, 1)[0]))
     assert found[0] == found[1] < found[2]
+
+
+def interrupted(call: Callable[[], object], function: Callable[..., object], line: int) -> bool:
+    """Make a call, with an interrupt before the n-th line that ``function`` runs in it; return whether it came."""
+    left, before, code = line, sys.gettrace(), function.__code__
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal left
+        if frame.f_code is not code:
+            return None
+        left -= event == "line"
+        if left == 0:
+            raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False

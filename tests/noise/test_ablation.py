@@ -13,7 +13,7 @@ from buckler.evaluate.noise_audit import covers, distribution
 from buckler.noise import Ablation, named
 from buckler.noise.base import float_below
 from tests.evaluate.test_noise_audit import worst_margin
-from tests.words import chosen_words
+from tests.noise.test_words import chosen_words
 
 IMAGE = np.arange(18, dtype=np.float32).reshape(2, 3, 3) / 255
 

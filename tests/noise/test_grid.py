@@ -26,7 +26,7 @@ from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.engine import Engine, check_inputs
 from buckler.sampling.streams import Address, PhiloxNoise
 from buckler.types import FloatArray
-from tests.words import chosen_words
+from tests.noise.test_words import chosen_words
 
 LAW = GridGaussian(0.25)
 

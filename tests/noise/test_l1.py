@@ -16,7 +16,7 @@ from buckler.noise.grid import values_of
 from buckler.noise.splitting import MOST_OFFSETS, offsets_of, split_values
 from buckler.types import MarginKind
 from tests.evaluate.test_noise_audit import worst_margin
-from tests.words import chosen_words
+from tests.noise.test_words import chosen_words
 
 STEP = Fraction(1, 255)
 SMALL = [Uniform(2.5 / 255), Uniform(3.5, step=1.0), Splitting(5 / 510), Splitting(6 / 510)]

@@ -9,9 +9,9 @@ import pytest
 
 from buckler.errors import InvalidInput
 from buckler.noise import Ablation, DerandomizedSplitting, Gaussian, GridGaussian, Splitting, Uniform
+from buckler.noise.words import Words
 from buckler.sampling.cpu import NoisyCopies
 from buckler.sampling.streams import Address, Batch, Request
-from tests.words import chosen_words
 
 
 def halves(numbers: list[int]) -> Any:
@@ -120,3 +120,10 @@ def test_a_generator_gives_the_same_copies_again(noise: Any) -> None:
 def test_values_off_the_grid_are_refused(noise: Any) -> None:
     with pytest.raises(InvalidInput, match="grid"):
         noise.sample(torch.full((1, 3, 4, 4), 0.1234))
+
+
+def chosen_words(first: Any, second: Any = 0) -> Words:
+    """Return words ``[rows, count]`` with these further bits, one number for all or one for each word."""
+    words = np.array(first, dtype=np.uint64)
+    further = np.broadcast_to(np.array(second, dtype=np.uint64), words.shape)
+    return Words(words, lambda rows: further[rows])

@@ -27,7 +27,7 @@ from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays, open_dataset
 from buckler.types import AnyArray
 from tests.runs.victim import linear, run, spec
-from tests.sampling.drawing import draw_counts, draw_scores
+from tests.sampling.test_engine import draw_counts, draw_scores
 
 
 def contents(home: Path) -> dict[str, bytes]:

@@ -15,7 +15,7 @@ from buckler.sampling import device
 from buckler.sampling.cpu import NoisyCopies
 from buckler.sampling.device import TILE, DeviceWords, GridForm, RowWords
 from buckler.sampling.streams import Address, Batch, PhiloxNoise, Request
-from tests.words import chosen_words
+from tests.noise.test_words import chosen_words
 
 if find_spec("triton"):
     import triton

@@ -10,7 +10,7 @@ from buckler.errors import InvalidInput
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.engine import Engine, draw_until_decided, filling
 from buckler.types import AnyArray, IntArray
-from tests.sampling.drawing import draw_counts
+from tests.sampling.test_engine import draw_counts
 
 X = np.linspace(-2, 2, 12, dtype=np.float32)[:, None].repeat(3, axis=1)
 IDS = [f"i{k}" for k in range(12)]

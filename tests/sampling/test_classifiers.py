@@ -19,7 +19,7 @@ from buckler.sampling.classifiers import Normalized, as_classifier
 from buckler.sampling.models import call_factory, resolve_model
 from buckler.sampling.weights import read_weights
 from buckler.types import AnyArray
-from tests.sampling.drawing import draw_counts
+from tests.sampling.test_engine import draw_counts
 
 torch.set_num_threads(1)
 

@@ -18,7 +18,7 @@ from buckler.noise import Ablation, DerandomizedSplitting, GridGaussian, Splitti
 from buckler.noise.grid import values_of
 from buckler.noise.words import Words
 from buckler.sampling.streams import Address, Batch, PhiloxNoise, Request
-from tests.words import chosen_words
+from tests.noise.test_words import chosen_words
 
 torch = pytest.importorskip("torch")
 

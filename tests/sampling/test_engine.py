@@ -1,6 +1,6 @@
 """Votes and scores are those of a plain loop, whatever the batch size; errors name the input."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,8 @@ from buckler.sampling.cpu import KeptScores, NoisyCopies
 from buckler.sampling.device import CudaNoise, TorchBackend
 from buckler.sampling.engine import Engine, exhaust
 from buckler.sampling.simplex import score_map
-from buckler.sampling.streams import NOISE_BLOCK, Address, Batch, Request, gaussian
-from buckler.types import OTHERS, AnyArray, IntArray
-from tests.sampling.drawing import draw_counts, draw_scores
+from buckler.sampling.streams import NOISE_BLOCK, Address, Batch, Request, Stream, gaussian
+from buckler.types import OTHERS, AnyArray, ArrayLike, FloatArray, IntArray, SimplexMap
 
 torch.set_num_threads(1)
 
@@ -303,3 +302,39 @@ def test_copies_do_not_depend_on_how_many_are_made_at_a_time_nor_on_threads(monk
             NoisyCopies(noise, workers).write(made[-1], part, x, addresses)
             assert np.array_equal(made[0], made[-1]), noise
         assert len(np.unique(made[0], axis=0)) > 5, noise
+
+
+def draw_counts(
+    model: Any, x: ArrayLike, *, input_id: str | Sequence[str], n: int, stream: Stream, start: int = 0, **how: Any
+) -> IntArray:
+    """Return votes ``[m]`` for one input with one id, else ``[inputs, m]``."""
+    engine, inputs, ids = _opened(model, x, input_id, how)
+    with engine.session():
+        counts = engine.votes(inputs, ids, stream, n, start)
+    return np.asarray(counts[0] if isinstance(input_id, str) else counts)
+
+
+def draw_scores(
+    model: Any,
+    x: ArrayLike,
+    *,
+    input_id: str | Sequence[str],
+    n: int,
+    stream: Stream,
+    map: SimplexMap = "softmax",  # noqa: A002
+    **how: Any,
+) -> FloatArray:
+    """Return scores ``[n, m]`` for one input with one id, else ``[inputs, n, m]``."""
+    engine, inputs, ids = _opened(model, x, input_id, how)
+    with engine.session():
+        scores = exhaust(engine.score_steps(inputs, ids, stream, n, score_map(map, None)))
+    return np.asarray(scores[0] if isinstance(input_id, str) else scores)
+
+
+def _opened(
+    model: Any, x: ArrayLike, input_id: str | Sequence[str], how: dict[str, Any]
+) -> tuple[Engine, ArrayLike, Sequence[str]]:
+    engine = Engine(as_classifier(model, num_classes=how.get("num_classes")), **how)
+    if isinstance(input_id, str):
+        return engine, np.asarray(x)[None], [input_id]
+    return engine, x, list(input_id)

@@ -24,7 +24,7 @@ from buckler.sampling.streams import (
     seed_of,
 )
 from buckler.types import LARGEST_SEED, AnyArray
-from tests.interrupting import interrupted
+from tests.certify.test_sequential import interrupted
 
 SHAPE = (3, 2)
 REQUESTS = [Request(0, 0, 1000), Request(1, 0, 1000), Request(2, 300, 500)]
