@@ -25,10 +25,10 @@ CURVE_POINTS = 400
 SWEEP_STEPS = (0.0, 0.5, 1.0, 2.0, 3.0)
 """Radii that are shown by default, in units of the largest sigma."""
 
-Settings = dict[str, Any]
+CellSettings = dict[str, Any]
 
 
-def settings_of(cell: SweptCell) -> Settings:
+def settings_of(cell: SweptCell) -> CellSettings:
     """Return the settings that a sweep can vary, outermost first; None where one has no meaning, as a map for votes."""
     first = cell.certificates.first
     return {
@@ -146,7 +146,7 @@ def _curves(cells: Sequence[SweptCell], radii: ArrayLike) -> tuple[list[Curve], 
     return curves, "certified accuracy" if labelled else "share certified"
 
 
-def _twins(settings: Sequence[Settings], baseline: str | None) -> dict[int, int]:
+def _twins(settings: Sequence[CellSettings], baseline: str | None) -> dict[int, int]:
     """Return cell number -> number of the cell with the baseline's method and otherwise the same settings."""
     if baseline is None:
         return {}
@@ -161,17 +161,17 @@ def _twins(settings: Sequence[Settings], baseline: str | None) -> dict[int, int]
     return found
 
 
-def _known(settings: Sequence[Settings], axis: str) -> list[Any]:
+def _known(settings: Sequence[CellSettings], axis: str) -> list[Any]:
     return list(dict.fromkeys(mine[axis] for mine in settings if mine[axis] is not None))
 
 
-def _varying(settings: Sequence[Settings]) -> list[str]:
+def _varying(settings: Sequence[CellSettings]) -> list[str]:
     """Return the axes with several values; runs are told apart by sigma where that is enough."""
     needless = "run" if len(_known(settings, "sigma")) == len(_known(settings, "run")) else "sigma"
     return [name for name in settings[0] if len(_known(settings, name)) > 1 and name != needless]
 
 
-def _told(settings: Sequence[Settings], fixed: Settings, shown: Sequence[str]) -> str:
+def _told(settings: Sequence[CellSettings], fixed: CellSettings, shown: Sequence[str]) -> str:
     """Return the settings for a caption: those held fixed, and those with a single value."""
     told = []
     for name in settings[0]:
@@ -181,7 +181,7 @@ def _told(settings: Sequence[Settings], fixed: Settings, shown: Sequence[str]) -
     return ", ".join(told)
 
 
-def _caption(cells: Sequence[SweptCell], settings: Sequence[Settings], axes: Sequence[str], what: str) -> str:
+def _caption(cells: Sequence[SweptCell], settings: Sequence[CellSettings], axes: Sequence[str], what: str) -> str:
     unproved = dict.fromkeys(cell.certificates.first.method for cell in cells if not cell.certificates.first.sound)
     caution = f"; no guarantee: {', '.join(unproved)}" if unproved else ""
     norm = cells[0].certificates.first.noise.norm
