@@ -76,6 +76,16 @@ def test_a_changed_callee_in_another_file_is_seen(home: Path) -> None:
     assert result(home).splitlines() == [ONCE, "6.0"]
 
 
+def test_damaged_files_are_compiled_again(home: Path) -> None:
+    assert result(home).splitlines() == [ONCE, "3.0"]
+    for ending in ("nbc", "nbi"):
+        for path in (home / "room" / "__pycache__").glob(f"*.{ending}"):
+            content = path.read_bytes()
+            path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:] if ending == "nbc" else b"damaged")
+        assert result(home).splitlines() == [ONCE, "3.0"]
+        assert result(home) == "3.0"
+
+
 @pytest.mark.slow
 def test_old_code_under_a_new_index_is_not_run(home: Path) -> None:
     """As a process leaves it that is killed after it wrote an index, before it wrote the code."""

@@ -10,6 +10,7 @@ The first compilation in a process is told on the logger ``buckler``, which prin
 
 import hashlib
 import logging
+import pickle
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -35,19 +36,32 @@ def _tell(message: str) -> None:
     logging.getLogger("buckler").warning("buckler: %s", message)
 
 
-class _Files(IndexDataCacheFile):  # type: ignore[misc]  # numba has no types
-    """Files of one kernel's machine code, each with the digest of the sources that it was compiled from.
+def _seal(code: bytes) -> bytes:
+    return hashlib.sha256(SOURCES.encode() + code).digest()
 
-    Numba stamps only the index of these files, and writes it first: a process that is killed then would leave old code
-    under a new index.
+
+class _Files(IndexDataCacheFile):  # type: ignore[misc]  # numba has no types
+    """Files of one kernel's machine code, each after a digest of it and of the sources that it was compiled from.
+
+    A file with another digest, or a damaged index, counts as missing: its kernel is compiled again. Numba stamps only
+    the index, and writes it first: a process that is killed then would leave old code under a new index.
     """
 
     def _save_data(self, name: str, data: object) -> None:
-        super()._save_data(name, (SOURCES, data))
+        code = self._dump(data)
+        with self._open_for_write(self._data_path(name)) as file:
+            file.write(_seal(code) + code)
 
     def _load_data(self, name: str) -> Any:
-        sources, data = super()._load_data(name)
-        return data if sources == SOURCES else None
+        whole = Path(self._data_path(name)).read_bytes()
+        size = len(_seal(b""))
+        return pickle.loads(whole[size:]) if whole[:size] == _seal(whole[size:]) else None  # noqa: S301  (our own file)
+
+    def _load_index(self) -> Any:
+        try:
+            return super()._load_index()
+        except Exception:  # whatever a damaged pickle raises
+            return {}
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
