@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from buckler.files import read_sealed
 from buckler.noise import Gaussian
 from buckler.runs import identity
 from buckler.runs.executor import Executor
-from buckler.runs.identity import NOT_REPEATABLE, begin, identify
+from buckler.runs.identity import NOT_REPEATABLE, begin, coarse_products, environment, identify
 from buckler.runs.sample import Summary, sample
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import open_evidence
@@ -323,3 +324,36 @@ def test_a_refitted_estimator_does_not_join_a_run(tmp_path: Path) -> None:
     assert go_on(KNeighborsClassifier(5).fit(x, y), tmp_path).samples == 100
     with pytest.raises(StoreError, match=r"another model: .*weights differ \(fitted arrays\)"):
         go_on(KNeighborsClassifier(5).fit(*_refit(1)), tmp_path)
+
+
+def test_coarse_products_are_recorded_and_exact_ones_left_out() -> None:
+    classifier = as_classifier(torch.nn.Linear(2, 2))
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("highest")
+        assert "float32 products" not in environment(classifier)
+        torch.set_float32_matmul_precision("high")
+        assert environment(classifier)["float32 products"] == "matmul high"
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize(
+    ("matmul", "cudnn", "told"),
+    [
+        ("highest", True, "convolutions tf32"),
+        ("medium", True, "matmul medium, convolutions tf32"),
+        ("highest", False, ""),
+        (None, False, "matmul tf32"),  # flags of single backends: torch has no one answer
+    ],
+)
+def test_a_device_has_flags_of_its_own(matmul: str | None, cudnn: bool, told: str) -> None:
+    def precision() -> str:
+        if matmul is None:
+            raise RuntimeError("a mix of the legacy and new APIs")
+        return matmul
+
+    cuda = SimpleNamespace(matmul=SimpleNamespace(fp32_precision="tf32"))
+    backends = SimpleNamespace(cuda=cuda, cudnn=SimpleNamespace(allow_tf32=cudnn))
+    stub: Any = SimpleNamespace(get_float32_matmul_precision=precision, backends=backends)
+    assert coarse_products(stub, cuda=True) == told

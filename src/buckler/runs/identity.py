@@ -291,12 +291,26 @@ def environment(classifier: Classifier) -> dict[str, str]:
         cuda = classifier.device.startswith("cuda")
         found["torch"] = torch.__version__
         found["device"] = torch.cuda.get_device_name(classifier.device) if cuda else classifier.device
+        if coarse := coarse_products(torch, cuda):
+            found["float32 products"] = coarse
     else:
         # A callable may call any of these libraries, so all that are installed count.
         known = ["onnxruntime", "scikit-learn", "torch"] if classifier.library is None else [classifier.library]
         for library in known:
             found[library] = _version(library)
     return found
+
+
+def coarse_products(torch: Any, cuda: bool) -> str:
+    """Return the operations that may multiply float32 numbers with fewer bits (TF32); an empty text for none."""
+    try:
+        matmul = torch.get_float32_matmul_precision()
+    except RuntimeError:  # raised where the flags of single backends differ
+        matmul = (torch.backends.cuda if cuda else torch.backends.mkldnn).matmul.fp32_precision
+    coarse = [] if matmul in {"highest", "ieee", "none"} else [f"matmul {matmul}"]
+    if cuda and torch.backends.cudnn.allow_tf32:
+        coarse.append("convolutions tf32")
+    return ", ".join(coarse)
 
 
 def _version(library: str) -> str:
