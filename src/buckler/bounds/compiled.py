@@ -10,7 +10,6 @@ The first compilation in a process is told on the logger ``buckler``, which prin
 
 import hashlib
 import logging
-import pickle
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -41,7 +40,7 @@ def _seal(code: bytes) -> bytes:
 
 
 class _Files(IndexDataCacheFile):  # type: ignore[misc]  # numba has no types
-    """Files of one kernel's machine code, each after a digest of it and of the sources that it was compiled from.
+    """Files of one kernel's machine code, each before a digest of it and of the sources that it was compiled from.
 
     A file with another digest, or a damaged index, counts as missing: its kernel is compiled again. Numba stamps only
     the index, and writes it first: a process that is killed then would leave old code under a new index.
@@ -50,12 +49,12 @@ class _Files(IndexDataCacheFile):  # type: ignore[misc]  # numba has no types
     def _save_data(self, name: str, data: object) -> None:
         code = self._dump(data)
         with self._open_for_write(self._data_path(name)) as file:
-            file.write(_seal(code) + code)
+            file.write(code + _seal(code))
 
     def _load_data(self, name: str) -> Any:
         whole = Path(self._data_path(name)).read_bytes()
-        size = len(_seal(b""))
-        return pickle.loads(whole[size:]) if whole[:size] == _seal(whole[size:]) else None  # noqa: S301  (our own file)
+        end = len(whole) - len(_seal(b""))
+        return super()._load_data(name) if whole[end:] == _seal(whole[:end]) else None  # which stops before the digest
 
     def _load_index(self) -> Any:
         try:
