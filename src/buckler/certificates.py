@@ -20,7 +20,7 @@ from buckler.types import AnyArray, ArrayLike, BoolArray, FloatArray, IntArray, 
 if TYPE_CHECKING:
     from buckler.certify.sequential import Decided
     from buckler.evaluate.curves import Curve
-    from buckler.report.tables import TextTable
+    from buckler.report.text import TextTable
 
 SHOWN = 10
 """Number of certificates that a notebook shows, a row each."""
@@ -239,7 +239,7 @@ class Certificates(Sequence[Certificate]):
         exact       0.000  0.500  0.500  0.000
         share of 2 inputs predicted right and certified to radius r
         """
-        from buckler.report.tables import accuracy_table
+        from buckler.report.text import accuracy_table
 
         labelled = labels is not None or self.labels is not None
         grid = self.kinds[0].noise.unit * np.array(SHOWN_STEPS) if radii is None and self.kinds else radii

@@ -17,8 +17,8 @@ from buckler.evaluate.conformal import RobustConformal
 from buckler.evaluate.population import population_accuracy
 from buckler.files import atomic_write
 from buckler.progress import bar
-from buckler.report import tables
 from buckler.report.sweeps import draw_axes, sweep_records, sweep_table
+from buckler.report.text import format_of
 from buckler.runs.certify import certify_by_each
 from buckler.runs.logs import USUAL_DRAWS, import_log, write_log
 from buckler.runs.open_run import settings_from
@@ -225,7 +225,7 @@ def sweep_command(
     text = sweep_table(cells, shown, baseline=against)
     if table is not None:
         with atomic_write(table) as temporary:
-            temporary.write_text(tables.format_of(table)(text), encoding="utf-8")
+            temporary.write_text(format_of(table)(text), encoding="utf-8")
     drawn = [] if plots is None else draw_axes(cells, plots)
     if output.as_json:
         for record in sweep_records(cells, shown, baseline=against):
@@ -254,7 +254,7 @@ def _check(grid: Grid, radii: Sequence[float], baseline: str | None, table: Path
         if len(grid.method) < 2:
             raise InvalidInput(f"--baseline must have another --method to be compared with; got {baseline!r} alone")
     if table is not None:
-        tables.format_of(table)
+        format_of(table)
     if unseen:
         raise InvalidInput(
             "--radii and --baseline are for the table shown: with --quiet, give --table or leave them out"

@@ -18,7 +18,7 @@ from buckler.evaluate.curves import certified_accuracy
 from buckler.files import checksum
 from buckler.progress import bar
 from buckler.report.plots import accuracy_plot
-from buckler.report.tables import accuracy_table
+from buckler.report.text import accuracy_table
 from buckler.runs.certify import certify_evidence
 from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec

@@ -22,7 +22,7 @@ from buckler.evaluate.power import Power, compare_power, default_truths
 from buckler.noise import NOISES, BaseNoise, as_noise, named, parse
 from buckler.paper.estimators import METHODS
 from buckler.progress import bar
-from buckler.report.tables import TextTable
+from buckler.report.text import TextTable
 from buckler.runs.certify import method_named
 from buckler.runs.decide import MAX_N
 from buckler.runs.open_run import measure_rate, open_run

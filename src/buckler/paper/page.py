@@ -29,7 +29,7 @@ from buckler.paper.reproduced import (
 )
 from buckler.paper.signomial import published_quantile
 from buckler.report.plots import margin_grid, one_below_another
-from buckler.report.tables import TABLE_FORMATS, TextTable
+from buckler.report.text import TABLE_FORMATS, TextTable
 
 PAPER_PARTS = (*TABLES, "figures", "all")
 

@@ -16,7 +16,7 @@ from buckler.paper.estimators import ESTIMATES, method_of
 from buckler.paper.library import Library, recorded_limits
 from buckler.paper.printed import ALPHA, Case, Figure, PrintedTable
 from buckler.report.plots import Column
-from buckler.report.tables import TextTable, relative_gain
+from buckler.report.text import TextTable, relative_gain
 from buckler.runs.store.evidence import Evidence
 from buckler.types import MarginKind
 

@@ -1,6 +1,6 @@
 """What a person reads. Computes no limit: numbers come in, tables and pictures go out, radii rounded down.
 
-- ``tables``: ``TextTable``, any table, for ``to_text``, ``to_markdown``, ``to_latex`` and ``to_csv``;
+- ``text``: ``TextTable``, any table, for ``to_text``, ``to_markdown``, ``to_latex`` and ``to_csv``;
   ``accuracy_table(curves)`` has one row a method.
 - ``plots``: figures as files: ``accuracy_plot(curves, path)``, certified accuracy against radius with bands;
   ``margin_grid``, both margins as the paper arranges its figures.

@@ -15,7 +15,7 @@ from buckler.errors import InvalidInput, check_choice
 from buckler.evaluate.curves import Curve, certified_accuracy
 from buckler.noise import Gaussian, text_of
 from buckler.report.plots import accuracy_plot
-from buckler.report.tables import TextTable, relative_gain
+from buckler.report.text import TextTable, relative_gain
 from buckler.runs.sweep import SweptCell
 from buckler.types import ArrayLike
 

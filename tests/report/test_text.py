@@ -15,7 +15,7 @@ from buckler.evaluate.curves import Curve
 from buckler.report import sweeps
 from buckler.report.plots import LINE_STYLES, PALETTE, _looks, accuracy_plot
 from buckler.report.sweeps import draw_axes, sweep_table
-from buckler.report.tables import TextTable, accuracy_table, relative_gain
+from buckler.report.text import TextTable, accuracy_table, relative_gain
 from buckler.runs.sweep import SweptCell
 
 MARGINS = np.arange(0.5, 5.0, 0.5)
