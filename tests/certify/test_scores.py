@@ -186,7 +186,7 @@ def test_kept_columns_and_the_rest() -> None:
 
 def test_kept_columns_are_checked() -> None:
     rows = softmax_rows(1, 50, 6)[None]
-    with pytest.raises(InvalidInput, match="kept column"):
+    with pytest.raises(InvalidInput, match="column was kept"):
         score_margin_lower(kept(rows, [0, 1]), [4])
     with pytest.raises(InvalidInput, match="columns must hold every class or one of the rest"):
         Scores(("a",), rows[:, :, :3], np.array([[0, 1, 2]]), 6, "softmax")

@@ -148,7 +148,7 @@ def test_a_file_where_a_run_is_expected_is_pointed_to_what_reads_it(
     assert run([*decide, *SAMPLE[:4], *SAMPLE[-2:], "--max-n", "64", "--out", "d.parquet", "--quiet"]) == 0
     for command in (["certify"], ["sweep"], ["accuracy", "--radii", "0.1"]):
         assert run([*command, "d.parquet"]) == 2
-        assert "a run is a folder of buckler sample; buckler report and buckler refute read" in capsys.readouterr().err
+        assert "a run is a folder that buckler sample wrote; buckler report and buckler" in capsys.readouterr().err
     assert run(["certify", "nowhere"]) == 2
     assert "not a run" in capsys.readouterr().err
     (here / "c.csv").write_text("id,predicted\n")

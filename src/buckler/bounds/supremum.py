@@ -91,7 +91,10 @@ def log_excess(kind: int, L: float, a: float, b: float, u: float) -> tuple[float
 
 @compiled
 def log_growth(kind: int, L: float, n: int, b: float, half: float, alpha: float) -> float:
-    """Return a bound of the log of ``|P| / max(P*, alpha)`` on the ellipse around ``[b - 2 half, b]`` (T9)."""
+    """Return an upper bound of ``log(|P| / max(P*, alpha))`` on the Bernstein ellipse around ``[b - 2 half, b]`` (T9).
+
+    P is the region's probability as a function of complex t, and P* its supremum along the curve.
+    """
     inside, best = log_excess(kind, L, b - 2.25 * half, b + 0.25 * half, 0.75 * half)
     return min(n * inside, n * best - log(alpha))
 
@@ -147,8 +150,8 @@ def supremum_at_most(kind: int, L: float, region: Region, alpha: float) -> tuple
     """Return whether the region's probability is proved at most ``alpha`` along the curve, and t where the proof ended.
 
     **Guarantee.** ``(True, _)`` is returned only if ``sup {P_q : theta(q) <= L} <= alpha``: the walk covers the whole
-    curve, each piece is bounded from above, and ``RELATIVE_ERROR``, ``INTERPOLANT_ROUNDING`` and the error of each
-    interpolant, a share of the supremum itself, are counted against alpha.
+    curve, each piece is bounded from above, and three errors are counted against alpha: ``RELATIVE_ERROR``,
+    ``INTERPOLANT_ROUNDING`` and that of each interpolant, bounded relative to the larger of supremum and alpha (T9).
     """
     n, drop = region.n, DROP * alpha
     goal = alpha * (1.0 - RELATIVE_ERROR)

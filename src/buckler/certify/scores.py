@@ -301,7 +301,7 @@ def draws_of(scores: Scores, i: int, label: int, selection: Scores | None = None
     """Return the draws of input i split into class ``label`` and its rivals, with moments from the selection sample."""
     place = scores.columns[i].tolist()
     if label not in place:
-        raise InvalidInput(f"label must be a kept column; got {label}, kept {show(place)}, at input {i}")
+        raise InvalidInput(f"label must be a class whose column was kept; got {label} at input {i}, kept {show(place)}")
     own = place.index(label)
     by_class = np.ascontiguousarray(scores.values[i].T)
     rivals, earlier = np.delete(by_class, own, axis=0), np.zeros((len(place) - 1, NO_EARLIER.size))

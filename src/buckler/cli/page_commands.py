@@ -58,7 +58,7 @@ def report_command(
     results = [read_result(run, methods, **given.keywords()) for run in runs]
     if refutations is not None:
         if len(results) > 1:
-            raise InvalidInput(f"--refutations are of one run; got {len(results)} runs")
+            raise InvalidInput(f"--refutations needs a page of one run; got {len(results)} runs")
         results = [with_refutations(results[0], refutations)]
     if data is not None:
         results = [with_data(result, data) for result in results]

@@ -71,8 +71,8 @@ def neutral_target(
     """Return a target at which the best test has a power of ``power`` at the truth, and that test's power.
 
     ``truth[outcomes]`` holds probabilities, and ``null(target)[truths, outcomes]`` those of truths whose margin is at
-    most the target. The target is found by bisection between -8 and ``largest``, the truth's own margin, to 1e-5. None
-    stands for an infinite ``largest``, and for a target below -8.
+    most the target. The target is found by bisection between -8 and ``largest``, the truth's own margin, to 1e-5. The
+    function returns None if ``largest`` is infinite or the target is below -8.
 
     >>> from buckler.evaluate.audit import outcomes
     >>> counts = outcomes(2, 20)

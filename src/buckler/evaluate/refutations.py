@@ -136,10 +136,10 @@ class Attacked(Protocol):
     device: Any
 
     def look(self, points: Any, inputs: IntArray, pair: Any, block: int, draws: int) -> Any:
-        """Return ``Estimates`` at each point (a tensor) and for its pair (class, rival), from ``draws`` noisy copies.
+        """Run the model on ``draws`` noisy copies of each point (``points`` is a tensor) and return ``Estimates``.
 
-        Tensors by name: their ``votes`` and mean ``scores`` ``[points, m]``, and the ``gradient`` along which the
-        rival's mean score rises over the class's.
+        It holds three tensors: the copies' ``votes`` and mean ``scores``, both ``[points, m]``, and the ``gradient`` at
+        each point of its rival's mean score minus its class's. ``pair`` holds the (class, rival) of each point.
         """
 
     def count(self, points: Points, names: Sequence[str], n: int) -> Generator[int, None, IntArray]:

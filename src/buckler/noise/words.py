@@ -18,7 +18,10 @@ LOW = np.uint64(0xFFFFFFFF)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Words:
-    """Words ``first[rows, count]``; ``more(rows)`` draws the further words ``[len(rows), count]`` of some rows."""
+    """Random 64-bit words ``first[rows, count]``, and a function that draws 64 further bits for each of them.
+
+    ``more(rows)`` returns the further bits of all words of these rows, ``[len(rows), count]``.
+    """
 
     first: WordArray
     more: Callable[[IntArray], WordArray]

@@ -255,7 +255,11 @@ class Provenance(NamedTuple):
 
 
 def provenance(drawn: Iterable[tuple[Record, int]], replayed: tuple[int, int]) -> Provenance:
-    """Return what is told of models, each with a number of inputs, and of rows run again and those that differed."""
+    """Return the versions and devices of the models that drew, and a caution for the reader.
+
+    ``drawn`` holds pairs of a model's record and the number of inputs it drew; ``replayed`` holds the number of rows
+    that were run again, and of those that then gave other logits.
+    """
     records, counts = list[Record](), list[int]()
     for record, count in drawn:
         at = next((i for i, known in enumerate(records) if is_same(known, record)), len(records))

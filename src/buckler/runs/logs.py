@@ -215,10 +215,12 @@ def fit(log: Log, alpha: float, n: int, sigma: float) -> Fit:
 
 
 def find_fits(log: Log, *, alpha: float | None = None, n: int | None = None, sigma: float | None = None) -> list[Fit]:
-    """Return the settings that a log fits, among the usual ones where none is given: every radius has a count of votes.
+    """Return the settings under which each certified radius of a log is that of some count of votes.
 
-    The smallest sigma comes first (any larger one fits a log of small radii), with the largest alpha (which stands for
-    the fewest votes). Without ``n`` it is 100,000: the finest usual steps, which the log of fewer draws fits as well.
+    An ``alpha`` or ``sigma`` that is not given is searched for among the usual values. An ``n`` that is not given is
+    100,000: its radii have the finest usual steps, so a log of fewer draws fits them as well. The smallest sigma comes
+    first, since any larger one fits a log of small radii; for each sigma the largest alpha comes first, with which a
+    radius needs the fewest votes.
     """
     tried = [
         fit(log, some_alpha, USUAL_DRAWS if n is None else n, some_sigma)

@@ -137,7 +137,7 @@ class _Brackets(ResultFile):
     """Brackets of earlier calls and of this one; ``wanted`` are the certificates that are attacked, in their order."""
 
     def __init__(self, out: Path | None, asked: Mapping[str, Any], wanted: Mapping[str, _Claim]) -> None:
-        """Read what an earlier call refuted; a file of something else is refused."""
+        """Read the brackets an earlier call wrote; raise InvalidInput if its settings or certificates were others."""
         super().__init__(out, list(wanted))
         self._asked, self._wanted = asked, wanted
         if out is None or not out.exists():

@@ -128,8 +128,8 @@ class Engine:
     def session(self) -> Iterator[None]:
         """Prepare the classifier for drawing, and restore it at the end.
 
-        Warn once if rows gave other logits when they were run again; under noise that is computed with rounding, logits
-        that differ by more than rounding does.
+        Warn once if rows gave other logits when they were run again. Under noise that is exact in floating point any
+        difference counts; under other noise, only one that is larger than rounding explains.
         """
         with self.classifier.session():
             yield

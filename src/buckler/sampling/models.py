@@ -240,10 +240,10 @@ def _prepared(model: Any, settings: Mapping[str, Any], normalise: bool) -> Any:
 
 
 def load_diffusers(folder: Path) -> tuple[Any, dict[str, str]]:
-    """Return the denoiser that a ``UNet2DModel`` saved in a folder makes, and the hashes of its files.
+    """Return a denoiser made of a saved ``UNet2DModel`` and its noise schedule, and the hashes of its files.
 
-    The folder is the model's own or that of a pipeline with ``unet`` in it. The schedule is ``scheduler_config.json``
-    in it, or in ``scheduler`` within or beside it.
+    ``folder`` is the model's folder, or a pipeline's folder with the model's in it, named ``unet``. The schedule is the
+    file ``scheduler_config.json`` in the model's folder, or in a folder ``scheduler`` inside or beside that one.
     """
     from buckler.sampling.denoised import Diffusion, schedule
 

@@ -109,7 +109,7 @@ class Classify:
     attack_steps: int = 1
 
     def inputs(self, images: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
-        """Return the noisy images; with a consistency, first one draw of each image and then another."""
+        """Return the noisy images; with ``consistency``, one noisy copy of every image, then a second of each."""
         if self.consistency is not None:
             images = torch.cat([images, images])
         if self.lam is not None:

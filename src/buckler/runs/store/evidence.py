@@ -211,8 +211,9 @@ def open_evidence(root: str | Path) -> Evidence:
     root = Path(root)
     if root.is_file():
         raise StoreError(
-            f"{str(root)!r} is a file, and a run is a folder of buckler sample; buckler report and buckler refute read "
-            "files of certificates and of decisions (.parquet), and a log of radii becomes a run by buckler import"
+            f"{str(root)!r} is a file, but a run is a folder that buckler sample wrote; buckler report and buckler "
+            "refute also read files of certificates and of decisions (.parquet), and buckler import makes a run of a "
+            "log of radii"
         )
     if not (root / folder.MANIFEST).is_file():
         raise StoreError(f"{str(root)!r} is not a run: it has no {folder.MANIFEST}")

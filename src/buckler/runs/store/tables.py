@@ -57,7 +57,7 @@ def table_of(certificates: Sequence[Claim]) -> pa.Table:
     if any(c.router is not None for c in certificates):
         raise InvalidInput("certificates behind a router must be written to a file that ends in .csv")
     if any(isinstance(c.predicted, str) for c in certificates):
-        raise InvalidInput("certificates of texts as classes must be written to a file that ends in .csv")
+        raise InvalidInput("certificates whose classes are texts must be written to a file that ends in .csv")
     return pa.Table.from_pylist([c.as_dict() for c in certificates], schema=SCHEMA)
 
 
