@@ -166,7 +166,9 @@ class Claim:
         if self.map != "hardmax" and self.method in OF_VOTES:
             raise InvalidInput(f"map must be 'hardmax' for method {self.method!r}, which reads votes; got {self.map!r}")
         if check_choice("score_dtype", self.score_dtype, get_args(ScoreDtype)) != "float32" and self.map == "hardmax":
-            raise InvalidInput(f"score_dtype is for scores; got {self.score_dtype!r} and map 'hardmax'")
+            raise InvalidInput(
+                f"score_dtype must be 'float32' for map 'hardmax', which keeps no scores; got {self.score_dtype!r}"
+            )
         if self.temperature is not None:
             check_positive("temperature", self.temperature)
         if isnan(self.margin) or not isfinite(self.radius) or self.radius < 0.0:
@@ -224,7 +226,7 @@ class Claim:
         return self.predicted is None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return a table row by column: the fields, sigma or None in place of the noise, and the noise behind them."""
+        """Return a table row as a dict: the fields, sigma or None in place of the noise; noise and seed come last."""
         fields = {
             name: getattr(self, name) for name in self.__dataclass_fields__ if name not in {"noise", "seed", "router"}
         }

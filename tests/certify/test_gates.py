@@ -223,7 +223,7 @@ def test_a_limit_from_both_sides_of_zero(kind: MarginKind) -> None:
 def test_votes_that_are_all_there_are_leave_no_error() -> None:
     settings = make_settings(noise=DerandomizedSplitting(2.5), alpha=0.01)
     assert (settings.alpha, settings.margin) == (0.0, "probability")
-    with pytest.raises(InvalidInput, match=r"counts must be of all 1275 copies of .*; got 1274"):
+    with pytest.raises(InvalidInput, match=r"counts must add up to 1275 for each input, all copies of .*; got 1274"):
         certify_votes([[1275, 0], [1274, 0]], noise=settings.noise)
     with pytest.raises(InvalidInput, match="votes are exact"):
         make_settings(noise=settings.noise, method="top_class")

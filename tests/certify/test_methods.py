@@ -206,7 +206,7 @@ def test_alpha_zero_is_for_all_copies_alone() -> None:
 @pytest.mark.parametrize(
     ("counts", "options", "message"),
     [
-        ([200, 54, 0], {}, "counts must be of all 255 copies"),
+        ([200, 54, 0], {}, "counts must add up to 255 for each input"),
         ([200, 55, 0], {"method": "bonferroni"}, "method and scores must be left out"),
         ([200, 55, 0], {"margin": "quantile"}, "margin must be"),
         ([200, 55, 0], {"selection": [[9, 1, 0]]}, "selection must be left out"),

@@ -154,7 +154,7 @@ def test_sentence() -> None:
         ({"sigma": None, "noise": noise.Splitting(2.5), "radius": 3.0}, VOTES, {}, "radius must be one that"),
         ({}, VOTES[0], {}, "values must have shape"),
         ({}, VOTES[:119], {}, "labels"),
-        ({}, VOTES + np.eye(120, 3, dtype=int), {}, "values must be of equally many draws"),
+        ({}, VOTES + np.eye(120, 3, dtype=int), {}, "values must add up to the same number of draws"),
         ({}, VOTES + 0.5, {}, "values"),
         ({}, VOTES, {"n": 3}, "values must be at most n = 3"),
         ({}, VOTES, {"tuning": 0.0}, "tuning"),

@@ -79,7 +79,7 @@ def test_a_margin_of_zero_is_an_abstention_and_without_a_promise_there_is_no_ban
     assert curves[0].low.tolist() == [0.0, 0.0, 0.0]
     assert curves[1].low.tolist() == curves[1].accuracy.tolist()
     for low, counted in (([[0.5]], [[True]]), ([], []), ([0.5], [True, True]), ([np.nan], [True])):
-        with pytest.raises(buckler.InvalidInput, match="one number for each input"):
+        with pytest.raises(buckler.InvalidInput, match="one entry for each of at least one input"):
             margin_accuracy(low, counted, [0.0], alpha=0.05, sound=True, name="")
 
 

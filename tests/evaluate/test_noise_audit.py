@@ -138,5 +138,5 @@ def test_distances_are_exact() -> None:
 
 
 def test_too_large_a_law_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="audit a smaller one"):
+    with pytest.raises(InvalidInput, match="audit one of its kind with fewer copies"):
         audit_noise(Ablation(4, 30))

@@ -80,7 +80,7 @@ def test_inputs_that_abstain_need_n() -> None:
     fewer = COUNTS.copy()
     fewer[:5, 0] = np.maximum(fewer[:5, 0] - 1, 0)
     fewer[0] = [0, 59]
-    with pytest.raises(InvalidInput, match="counts must be of equally many draws"):
+    with pytest.raises(InvalidInput, match="counts must add up to the same number of draws"):
         low(fewer)
     assert low(fewer, n=60)[0] > 0.0
     with pytest.raises(InvalidInput, match="counts must be at most n = 58"):

@@ -84,8 +84,8 @@ def _points(n: int, spacing: float, *more: float) -> FloatArray:
 def fitted_pmf(counts: IntArray, n: int, draws: int | None = None, *, imagined: float = IMAGINED) -> FloatArray:
     """Return probabilities of 0, ..., n: a smooth mixture of binomials fitted to counts of pilot inputs.
 
-    With ``draws`` they are those of 0, ..., draws: of the counts that so many draws would give. ``imagined`` inputs, of
-    p flat in arcsin(sqrt p), join the pilot's.
+    With ``draws``, return probabilities of 0, ..., draws instead: of counts of ``draws`` draws from the same mixture.
+    ``imagined`` inputs, whose p is uniform in arcsin(sqrt p), are added to the pilot's.
     """
     pmfs = binomial_pmf(n, _points(n, COARSE_SPACING))
     weights = flat = np.full(len(pmfs), 1.0 / len(pmfs))

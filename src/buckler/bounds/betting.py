@@ -178,7 +178,8 @@ def deviation_of(moments: FloatArray) -> float:
 def stake_for(log_price: float, left: int, moments: FloatArray, hazards: FloatArray) -> float:
     """Return the stake of a bettor whose ``ln(alpha K)`` is ``log_price``, with ``left`` draws to go.
 
-    ``moments`` are the count of draws and the sums of y, y^2 and y^3, those of the prior included.
+    ``moments`` are the count of draws and the sums of y, y^2 and y^3, those of the prior included; ``hazards`` is the
+    table of ``h``.
     """
     mean, second, third = moments[1] / moments[0], moments[2] / moments[0], moments[3] / moments[0]
     deviation = deviation_of(moments)

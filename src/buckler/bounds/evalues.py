@@ -220,7 +220,7 @@ def half_space_supremum(a: ArrayLike, L: float) -> FloatArray:
 
 @lru_cache(maxsize=1024)
 def half_space_mixture(L: float) -> Mixture:
-    """Return the mixture over lambda, placed and weighted along its ray as in ``tangent_mixture``.
+    """Return the mixture over lambda alone, whose points are placed and weighted as on a ray of ``tangent_mixture``.
 
     **Guarantee.** For draws with ``q1 - q2 <= L``, ``P(some n >= 1 has log_wealth >= ln(1/alpha)) <= alpha``, for every
     alpha at once: any-time, one-sided, for independent draws (theory T16).

@@ -145,7 +145,8 @@ def limits_of_votes(
     if noise.total is not None:
         if (n != noise.total).any():
             raise InvalidInput(
-                f"counts must be of all {noise.total} copies of {noise.describe()}; got {n[n != noise.total][0]}"
+                f"counts must add up to {noise.total} for each input, all copies of {noise.describe()}; "
+                f"got {n[n != noise.total][0]}"
             )
         if given is not None:
             raise InvalidInput(f"selection must be left out for {noise.describe()}: its votes are exact")

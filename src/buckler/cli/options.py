@@ -131,7 +131,7 @@ class DrawOptions:
     device: str | None = option("Device of a torch model.", None, "cpu", group=DEVICE_GROUP)
 
     def settings(self, **more: Any) -> dict[str, Any]:
-        """Return the settings of the file, replaced by those that were given, here or as ``more``."""
+        """Return the settings of the ``spec`` file, if any; options that were given, and ``more``, override them."""
         return settings_from(self.spec, {**vars(self), "spec": None, **more})
 
 
@@ -146,7 +146,7 @@ class RunOptions(DrawOptions):
     batch_size: int | None = BATCH_OPTION
 
     def settings(self, **more: Any) -> dict[str, Any]:
-        """Return the settings of the file, replaced by those that were given, here or as ``more``."""
+        """Return the settings of the ``spec`` file, if any; options that were given, and ``more``, override them."""
         return super().settings(fresh_seed=self.fresh_seed or None, **more)
 
 

@@ -102,12 +102,12 @@ def certified_accuracy(
 def margin_accuracy(
     low: ArrayLike, right: ArrayLike, margins: ArrayLike, *, alpha: float, delta: float = 1e-3, sound: bool, name: str
 ) -> Curve:
-    """Return the share of inputs whose class is ``right`` and whose margin's limit ``low`` reaches each margin.
+    """Return, for each of ``margins``, the share of inputs that are right and whose lower limit reaches it.
 
-    The curve of the paper, which draws accuracy against the margin. **Guarantee.** Where
-    the limits are ``sound``, each at level ``alpha`` and independent across inputs, then with probability at least
-    ``1 - delta`` the true margin is at least each value for at least the share ``low`` of the inputs. Otherwise there
-    is none, and no band.
+    ``low`` holds the lower limit of each input's margin, ``right`` whether its class is right. The curve of the paper,
+    which draws accuracy against the margin. **Guarantee.** Where the limits are ``sound``, each at level ``alpha`` and
+    independent across inputs, then with probability at least ``1 - delta`` the true margin is at least each value for
+    at least the share ``Curve.low`` of the inputs. Otherwise there is no guarantee, and no band.
 
     >>> margin_accuracy([0.3, 1.2, 2.0], [True, True, False], [0.0, 1.0], alpha=0.001, sound=True, name="").accuracy
     array([0.66666667, 0.33333333])
@@ -115,7 +115,10 @@ def margin_accuracy(
     limits = np.asarray(low, dtype=np.float64)
     counted = np.asarray(right, dtype=np.bool_)
     if limits.ndim != 1 or limits.size == 0 or counted.shape != limits.shape or np.isnan(limits).any():
-        raise InvalidInput(f"low and right must hold one number for each input; got {limits.shape}, {counted.shape}")
+        raise InvalidInput(
+            "low and right must hold one entry for each of at least one input, low without NaN; "
+            f"got shapes {limits.shape} and {counted.shape}, {np.isnan(limits).sum()} NaN"
+        )
     grid = np.atleast_1d(check_float_array("margins", margins))
     level = alpha if sound else None
     return _reaching(np.where(counted, limits, -np.inf), grid, level, delta, name, float(np.mean(limits <= 0.0)))

@@ -62,7 +62,8 @@ def distribution(noise: BaseNoise, x: Any) -> Distribution:
         found[key] = found.get(key, Fraction(0)) + weight
         if len(found) > MOST_COPIES:
             raise InvalidInput(
-                f"{noise.describe()} has more than {MOST_COPIES:,} copies of a point: audit a smaller one"
+                f"noise must make at most {MOST_COPIES:,} copies of a point; got {noise.describe()}, which makes more: "
+                "audit one of its kind with fewer copies"
             )
     return found
 

@@ -234,7 +234,8 @@ def equal_draws(name: str, counts: IntArray, n: int | None) -> int:
     totals = np.unique(counts.sum(axis=1))
     if n is None and totals.size > 1:
         raise InvalidInput(
-            f"{name} must be of equally many draws each, or n be given; got {totals[0]} and {totals[-1]}"
+            f"{name} must add up to the same number of draws for each input, unless n is given; "
+            f"got {totals[0]} and {totals[-1]}"
         )
     draws = int(totals[0]) if n is None else check_whole("n", n, 1)
     check_draws_of(draws)

@@ -122,7 +122,7 @@ def compare_power(
 
 
 def default_truths(num_classes: int) -> list[list[float]]:
-    """Return truths for a comparison: easy and hard inputs, with the rest on one class, mostly on one, or on all."""
+    """Return truths, hard to easy: what the top class leaves is on one other class, mostly on one, or on all alike."""
     truths = []
     for top in (0.5, 0.6, 0.7, 0.8, 0.9, 0.95):
         for share in sorted({1.0, 0.7, 1.0 / (num_classes - 1)}, reverse=True):

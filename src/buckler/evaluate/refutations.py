@@ -185,7 +185,7 @@ class Composition:
 
 
 def check_searched(noise: Noise) -> None:
-    """Refuse a noise whose norm the search does not know."""
+    """Raise InvalidInput unless the noise is one of ``SEARCHED`` and its norm is l2."""
     if noise.name not in SEARCHED or noise.norm != "l2":
         known = " or ".join(sorted(SEARCHED))
         raise InvalidInput(f"refutations are searched in l2, under {known} noise of one sigma; got {noise.describe()}")

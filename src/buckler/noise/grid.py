@@ -6,8 +6,9 @@ in each coordinate and of known probabilities (T23). M is drawn from these, whol
 the one float32 of each sum: floats are never added.
 
 Thresholds are normal probabilities as 128-bit integers, each exactly rounded, with Python's integers alone (F11). With
-``t_k = (k + 1/2) h / sigma`` the tail ``2^128 Phi(-t_k)`` is enclosed to within 2^-79 and rounded; an enclosure that
-holds a whole number would raise. In fixed point with ``BITS`` bits behind the point:
+``t_k = (k + 1/2) step / sigma`` the tail ``2^128 Phi(-t_k)`` is enclosed to within 2^-79 and rounded down; where both
+ends of the enclosure do not round down to one number, ArithmeticError is raised. In fixed point with ``BITS`` bits
+behind the point:
 
 - at anchors ``a``, multiples of ``ANCHOR_SPACING``, the density is ``phi(a) = 1 / (exp(a^2/2) sqrt(2 pi))`` with the
   series of the exponential, and ``Phi(-a) = 1/2 - phi(a) (a + a^3/3 + a^5/(3 5) + ...)``: positive terms, dropped below

@@ -92,7 +92,7 @@ TABLES: dict[str, PrintedTable] = {
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One of its figures: a column for each value of ``axis``, the first margin on top and the second below."""
+    """A figure of the paper: a column for each value of ``axis``, probability margin on top, quantile margin below."""
 
     name: str
     number: int

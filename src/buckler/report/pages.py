@@ -58,7 +58,7 @@ def build_page(
 
 
 def _population(result: Result, delta: float) -> PopulationAccuracy | None:
-    """Return limits of the population's certified accuracy, or None where the result brings no votes for them."""
+    """Return limits of the population's certified accuracy; None without votes of ``FEWEST_INPUTS`` inputs or more."""
     votes, noise = result.true_votes, result.groups[0].first.noise
     if votes is None or len(votes) < FEWEST_INPUTS:
         return None

@@ -168,7 +168,10 @@ IN_A_SHARD = 1000
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Agreement of a log with (alpha, n, sigma): lines whose radius no count of votes gives, and the largest radius."""
+    """How well a log agrees with (alpha, n, sigma).
+
+    ``misfits`` counts its certified lines whose radius no count of votes gives; ``largest`` is the radius of n votes.
+    """
 
     alpha: float
     n: int

@@ -163,7 +163,10 @@ def _open_executor(
 
 
 def measure_rate(spec: RunSpec, executor: Executor, dataset: Dataset, seconds: float = QUICK) -> float:
-    """Return the draws a second of all workers, measured on the first input for about so many seconds."""
+    """Return the draws a second of all workers: one worker's on the first input, times the number of workers.
+
+    Measuring takes about ``seconds``.
+    """
     return float(executor.width * executor.call(partial(_rate, spec, dataset.ids[:1], dataset.load(0, 1), seconds)))
 
 

@@ -46,7 +46,7 @@ class NormalizedModule(nn.Module):
 
 
 class Resized(nn.Module):
-    """``model`` for images of its own size, and for others where a ``mode`` of interpolation is given."""
+    """``model`` for images of any size: others than its own are interpolated by ``mode``, refused if that is None."""
 
     def __init__(self, model: nn.Module, size: tuple[int, int], mode: str | None) -> None:
         super().__init__()

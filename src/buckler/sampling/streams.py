@@ -106,7 +106,7 @@ def check_ids(ids: Sequence[str], inputs: int) -> None:
 def input_ids(ids: Sequence[str] | None, x: AnyArray) -> Sequence[str]:
     """Return the ids of inputs; where none are given they are hashes of the inputs' values.
 
-    An input that comes again has an id, and noise, of its own.
+    Where the same values occur again in ``x``, a number is added to the hash: each row has its own id and noise.
     """
     if ids is not None:
         check_ids(ids, len(x))

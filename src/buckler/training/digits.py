@@ -23,7 +23,7 @@ COPIES = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Split:
-    """Inputs ``[N, 64]`` in [0, 1], their classes and their names, which are their places in the bundled data."""
+    """Inputs ``[N, 64]`` in [0, 1], their classes, and ids: ``digit-i`` for image i of the bundled data."""
 
     inputs: FloatArray
     labels: IntArray

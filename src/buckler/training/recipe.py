@@ -144,7 +144,7 @@ class TrainingConfig:
     def command(self, data: str, source: str | None, classifier: str | None = None) -> str:
         """Return the ``buckler train`` command line of this recipe; a denoiser's names its ``classifier`` file.
 
-        Several files are joined by ", ".
+        ``classifier`` may hold the names of several files, joined by ", ".
         """
         words = ["buckler train", data, *([f"--data {source}"] if source else [])]
         words.append(f"--sigma {self.sigma:g}" if self.lam is None else f"--lam {self.lam:.12g}")

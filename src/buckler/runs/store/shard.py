@@ -65,7 +65,7 @@ DAMAGE = (ValueError, TypeError, KeyError, IndexError)
 
 
 def encode_partial_input(begun: PartialInput) -> dict[str, Any]:
-    """Return the fields of a JSON file, with the votes that are not 0 alone."""
+    """Return the fields of a JSON file; votes are a list of ``[row, class, count]``, without counts of 0."""
     places = np.argwhere(begun.votes)
     votes = [[*place, int(begun.votes[tuple(place)])] for place in places.tolist()]
     return {**begun._asdict(), "votes": votes, "drawn_by": dict(begun.drawn_by), "replayed": list(begun.replayed)}
