@@ -281,6 +281,26 @@ def test_everything_after_the_input_is_named() -> None:
         smoothed().certify_until(POINTS, radii=[0.1], method="exact")  # type: ignore[call-arg]
 
 
+def image_model(batch: AnyArray) -> AnyArray:
+    """Takes images [rows, 1, 2, 2] and nothing else."""
+    if batch.shape[1:] != (1, 2, 2):
+        raise ValueError(f"expected 4D input (got {batch.ndim}D input)")
+    return half_space(batch)
+
+
+def test_an_axis_too_many_or_too_few_is_named() -> None:
+    images = np.ones((5, 1, 2, 2))
+    with pytest.raises(buckler.InvalidInput, match=r"of shape \(5, 1, 2, 2\), for a batch"):
+        smoothed(image_model).certify(images[None], n=20)
+    for call in (smoothed(image_model).certify, smoothed(image_model).predict):
+        with pytest.raises(buckler.InvalidInput, match=r"got \(1, 2, 2\), and the model takes x for one input"):
+            call(images[0], n=20)
+    with pytest.raises(buckler.InvalidInput, match=r"pass x\[None\]"):
+        smoothed(image_model).certify_until(images[0], radii=[0.1])
+    with pytest.raises(buckler.BucklerError, match="expected 4D"):
+        smoothed(image_model).certify(np.ones((1, 1, 3, 3)), n=20)
+
+
 def test_a_seed_of_none_is_drawn_and_recorded() -> None:
     first, second = (smoothed().certify([[0.3]], n=500, seed=None)[0] for _ in range(2))
     assert first.seed != second.seed  # alike once in 2**53

@@ -15,10 +15,17 @@ from buckler.certify.ladder import Ladder, check_precision, check_radii, radii_f
 from buckler.certify.sequential import SEQUENCE, Decided, warn_of_short_ladder
 from buckler.certify.settings import Scoring, Softmax, make_settings
 from buckler.certify.votes import warn_of_few_draws
-from buckler.errors import BucklerWarning, InvalidInput, check_positive, check_risk, check_whole
+from buckler.errors import BucklerWarning, ClassifierError, InvalidInput, check_positive, check_risk, check_whole
 from buckler.noise import as_noise, default_margin
 from buckler.progress import Show, shown
-from buckler.sampling.classifiers import IMAGE_CHANNELS, as_classifier, to_indices, to_label, warn_of_bare_transformer
+from buckler.sampling.classifiers import (
+    IMAGE_CHANNELS,
+    as_classifier,
+    columns_of,
+    to_indices,
+    to_label,
+    warn_of_bare_transformer,
+)
 from buckler.sampling.engine import BATCH_SIZE, Engine
 from buckler.sampling.models import resolve_model
 from buckler.sampling.preprocess import as_floats, check_value_range
@@ -363,10 +370,19 @@ class Smoothed:
         max_seconds: float | None = None,
     ) -> None:
         """Go through a session's steps with a bar; raise KeyboardInterrupt if nothing was finished before one."""
-        total = len(inputs)
-        with shown(what, progress) as show_bar, session.engine.session():
-            finished = run_steps(steps, lambda done: show_bar(done, total), max_seconds)
-            show_bar(total if finished else len(results), total)
+        total, x = len(inputs), inputs.x
+        try:
+            with shown(what, progress) as show_bar, session.engine.session():
+                finished = run_steps(steps, lambda done: show_bar(done, total), max_seconds)
+                show_bar(total if finished else len(results), total)
+        except ClassifierError:
+            several = f"x[0], of shape {x.shape[1:]}, for a batch: pass x.reshape(-1, *x.shape[2:]) or x[0]"
+            for rows, takes in ((x[0][:1], several), (x[None], "x for one input: pass x[None]")):
+                if rows.ndim > 1 and columns_of(self.classifier, rows) == self.classifier.num_classes:
+                    raise InvalidInput(
+                        f"x must have shape [inputs, ...]; got {x.shape}, and the model takes {takes}"
+                    ) from None
+            raise
         if not finished and max_seconds is None and not results:
             raise KeyboardInterrupt
 

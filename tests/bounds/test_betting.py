@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from fractions import Fraction
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -207,6 +208,32 @@ def test_the_limit_of_a_margin_is_the_end_of_what_the_reference_rejects() -> Non
             assert Bettor(pair, MARGINS, max(found + 1e-7, 0.0)).verdict(u) is not True, seed
         low = cells_limit(pair, MARGINS, ALPHA, 0.3, u)
         assert low == pytest.approx(min(found, 0.3), abs=3e-9), seed
+
+
+def test_residual_in_ball_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The wealth against the returned limit, multiplied out exactly from the stakes of its cell, does reach 1/alpha, or
+    # uniform/alpha after the last draw.
+    ctx.prec = 300
+    alpha, cells = 0.04, list[Any]()
+
+    def kept(*arguments: Any) -> Any:
+        cells.append(lowest_cell(*arguments))
+        return cells[-1]
+
+    monkeypatch.setattr(betting, "lowest_cell", kept)
+    tried = 0
+    for (law, draw), n, uniform in product(LAWS.items(), (1, 5, 300), (1.0, 0.3)):
+        low = cells_limit(plain(draw(np.random.default_rng(n), n)), MEANS, alpha, 1.0, uniform)
+        cell = cells[-1]
+        if cell.above or low <= (0.0 if cell.low < 0 else MEANS.values[cell.low]):
+            continue  # the last cell rejects nothing itself
+        stakes = np.repeat(cell.stakes, np.diff(cell.starts, append=n))
+        m, wealth, most, tried = arb(low), arb(1), arb(0), tried + 1
+        for y, stake in zip(cell.y.tolist(), stakes.tolist(), strict=True):
+            wealth *= 1 + min(arb(stake), arb(CAP) / m, key=lambda ball: float(ball.mid())) * (arb(y) - m)
+            most = wealth if float(wealth.mid()) > float(most.mid()) else most
+        assert most >= 1 / arb(alpha) or wealth >= arb(uniform) / arb(alpha), (law, n, uniform)
+    assert tried >= 10
 
 
 @given(y=DRAWS, share=st.floats(0.01, 0.99), uniform=st.sampled_from([1.0, 0.1]))

@@ -354,5 +354,5 @@ def _scores(evidence: Evidence, draws: int | None) -> FloatArray:
     for made, _, _ in evidence.scores(draws):
         if OTHERS in made.columns:
             raise InvalidInput("--scores needs the scores of all classes; this run kept some of them")
-        rows.append(made.values[0])
+        rows.append(made.values[0][:, np.argsort(made.columns[0])])
     return np.array(rows)

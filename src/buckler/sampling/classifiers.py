@@ -231,7 +231,7 @@ def failure_hint(classifier: Classifier, num_classes: int, x: Float32Array, prob
     """
     if classifier.library is None and isinstance(problem, (AttributeError, TypeError)):
         torch: Any = sys.modules.get("torch")
-        if torch is not None and _columns(classifier, torch.from_numpy(x[None])):
+        if torch is not None and columns_of(classifier, torch.from_numpy(x[None])):
             return (
                 " (a callable is given a NumPy array, and this one takes torch tensors: give the torch.nn.Module "
                 "itself, or lambda batch: model(torch.from_numpy(batch)))"
@@ -241,7 +241,7 @@ def failure_hint(classifier: Classifier, num_classes: int, x: Float32Array, prob
         for source, to, takes in ((-1, 1, "first"), (1, -1, "last")):
             turned = np.ascontiguousarray(np.moveaxis(x[None], source, to))
             image = turned.shape != x[None].shape and x[None].shape[source] in IMAGE_CHANNELS
-            if image and _columns(classifier, turned) == num_classes:
+            if image and columns_of(classifier, turned) == num_classes:
                 return f" (the model takes images with their channels {takes}: pass np.moveaxis(x, {source}, {to}))"
     return ""
 
@@ -250,7 +250,7 @@ IMAGE_CHANNELS = (1, 3, 4)
 """Numbers of channels that images have."""
 
 
-def _columns(classifier: Classifier, batch: Any) -> int:
+def columns_of(classifier: Classifier, batch: Any) -> int:
     """Return how many logits the classifier gives each row of the batch, 0 where it fails."""
     try:
         if classifier.backend == "torch":
