@@ -5,6 +5,7 @@ Help is plain text for 80 columns: options in groups, a narrow column of flags, 
 
 import logging
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -76,7 +77,8 @@ class Command(TyperCommand):
             taken = parameter.param_type_name == "argument"
             heading = "Arguments" if taken else getattr(parameter, "rich_help_panel", None) or "Options"
             if (row := parameter.get_help_record(ctx)) is not None:
-                groups.setdefault(heading, []).append(row)
+                said = re.sub(r"\[default: \((.*)\)\]", r"[default: \1]", row[1])  # typer brackets a default in words
+                groups.setdefault(heading, []).append((row[0], said))
         for heading, rows in groups.items():
             if rows:
                 with formatter.section(heading):

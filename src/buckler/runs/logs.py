@@ -24,16 +24,10 @@ from buckler.errors import InvalidInput, check_alpha, check_positive, check_whol
 from buckler.files import atomic_write, read_text
 from buckler.noise import Gaussian, GridGaussian, text_of
 from buckler.runs.identity import Identity
-from buckler.runs.spec import IMPORTED, RunSpec
+from buckler.runs.spec import IMPORTED, LOG_COLUMNS, USUAL_ALPHA, USUAL_DRAWS, RunSpec
 from buckler.runs.store.folder import open_writer
 from buckler.runs.store.shard import Shard
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
-
-LOG_COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
-"""Columns of the usual log of radii; the first four are needed."""
-
-USUAL_ALPHA, USUAL_DRAWS = 0.001, 100_000
-"""The alpha and number of draws that most papers state for their logs."""
 
 LOG_SETTINGS = ("method", "margin", "alpha", "n", "sigma", "noise")
 """Further columns of the logs that ``write_log`` writes."""

@@ -16,7 +16,7 @@ from buckler.certify.ladder import Ladder
 from buckler.certify.sequential import AnytimeTest
 from buckler.errors import InvalidInput, check_positive, check_whole
 from buckler.noise import Gaussian, default_margin
-from buckler.runs.spec import IMPORTED, MOST_TOGETHER, RunSpec
+from buckler.runs.spec import IMPORTED, MOST_TOGETHER, RunSpec, refuse_log
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.tables import read_decisions
 from buckler.session import SAVE_SECONDS
@@ -104,6 +104,7 @@ def deciding_like(like: Path | None, ladder: Ladder) -> tuple[FloatArray, FloatA
     if not like.exists():
         raise InvalidInput(f"like must be a folder of buckler sample or a file of buckler decide; got {str(like)!r}")
     if like.is_file():
+        refuse_log(like)
         made = read_decisions(like)
         budget, settings = made.origin.get("final_n"), (made.origin.get("radii"), made.origin.get("alpha"))
         one = made.decided[0].certificate

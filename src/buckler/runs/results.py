@@ -17,7 +17,7 @@ from buckler.errors import InvalidInput, check_whole, first_repeated
 from buckler.evaluate.population import LARGEST_POPULATION_N
 from buckler.runs.certify import CertifyKeywords, certify_by_each, method_named
 from buckler.runs.identity import Lookup, Provenance, provenance, records_in, replayed_in
-from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec, from_dict
+from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec, from_dict, refuse_log
 from buckler.runs.store.evidence import Evidence, open_evidence
 from buckler.runs.store.tables import certificates_in, contents_in, read_decisions, read_refutations, read_rows
 from buckler.sampling.datasets import open_dataset
@@ -124,6 +124,8 @@ def read_result(path: Path, methods: Sequence[str] = (), **asked: Unpack[Certify
     """
     if path.is_dir():
         return _from_evidence(path, methods, asked)
+    if path.is_file():
+        refuse_log(path)
     if not path.is_file() or path.suffix == ".csv":
         raise InvalidInput(
             f"RUN must be a folder of buckler sample or a Parquet file of certificates; got {str(path)!r}"

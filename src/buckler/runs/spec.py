@@ -9,6 +9,7 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 import tomli_w
@@ -37,6 +38,24 @@ IMPORTED = "an imported log"
 """Model of a run whose votes were recovered from a log of radii: lower limits of votes, not the votes themselves."""
 
 NO_RIVALS = "a log of radii tells nothing of the rivals' votes, so no method certifies more from it than top_class"
+
+LOG_COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
+"""Columns of the usual log of radii; the first four are needed."""
+
+USUAL_ALPHA, USUAL_DRAWS = 0.001, 100_000
+"""The alpha and number of draws that most papers state for their logs."""
+
+
+def refuse_log(path: Path) -> None:
+    """Raise InvalidInput for a log of radii, with the command that makes a run of it."""
+    with path.open("rb") as file:
+        header = file.readline(1000).decode("ascii", "replace").split()
+    if set(LOG_COLUMNS[:4]) <= set(header):
+        raise InvalidInput(
+            f"{str(path)!r} is a log of radii; import it first, with the alpha, n and sigma that it was made with: "
+            f"buckler import {path} --alpha {USUAL_ALPHA} --n {USUAL_DRAWS} --sigma 0.5 --out FOLDER"
+        )
+
 
 NAMES = frozenset({"model", "denoiser", "data", "labels"})
 """Fields that only name something: the model and data themselves are compared instead (``runs.identity``)."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from buckler.errors import DamagedEvidence, InvalidInput, StoreError, check_choice, check_whole
 from buckler.runs.identity import Provenance, provenance
-from buckler.runs.spec import RunSpec
+from buckler.runs.spec import RunSpec, refuse_log
 from buckler.runs.store import folder
 from buckler.runs.store.folder import ShardRange
 from buckler.runs.store.shard import ScoreFile, Shard, decode
@@ -210,10 +210,10 @@ def open_evidence(root: str | Path) -> Evidence:
     """Return the evidence in a folder; a run that is not finished is read as far as it got."""
     root = Path(root)
     if root.is_file():
+        refuse_log(root)
         raise StoreError(
             f"{str(root)!r} is a file, but a run is a folder that buckler sample wrote; buckler report and buckler "
-            "refute also read files of certificates and of decisions (.parquet), and buckler import makes a run of a "
-            "log of radii"
+            "refute also read files of certificates and of decisions (.parquet)"
         )
     if not (root / folder.MANIFEST).is_file():
         raise StoreError(f"{str(root)!r} is not a run: it has no {folder.MANIFEST}")

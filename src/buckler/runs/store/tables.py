@@ -189,8 +189,7 @@ def _first_of_kind(table: pa.Table, rows: IntArray, path: Path) -> Certificate:
 
 
 def _not_ours(path: Path, problem: Exception) -> InvalidInput:
-    hint = "" if path.suffix == ".parquet" else "; a log of radii becomes a run by buckler import"
-    return InvalidInput(f"certificates must be a Parquet table written by buckler; {str(path)!r}: {problem}{hint}")
+    return InvalidInput(f"certificates must be a Parquet table written by buckler; {str(path)!r}: {problem}")
 
 
 def certificate_of(row: dict[str, Any]) -> Certificate:
