@@ -377,8 +377,9 @@ class Smoothed:
                 show_bar(total if finished else len(results), total)
         except ClassifierError:
             several = f"x[0], of shape {x.shape[1:]}, for a batch: pass x.reshape(-1, *x.shape[2:]) or x[0]"
+            takes_x = columns_of(self.classifier, x[:1]) > 0  # what failed is then not the shape
             for rows, takes in ((x[0][:1], several), (x[None], "x for one input: pass x[None]")):
-                if rows.ndim > 1 and columns_of(self.classifier, rows) == self.classifier.num_classes:
+                if not takes_x and rows.ndim > 1 and columns_of(self.classifier, rows) == self.classifier.num_classes:
                     raise InvalidInput(
                         f"x must have shape [inputs, ...]; got {x.shape}, and the model takes {takes}"
                     ) from None

@@ -262,12 +262,12 @@ def test_options_stand_in_groups_with_their_defaults(
     noise = text.split("\nNoise:\n")[1].split("\n\n")[0]
     assert set(re.findall(r"--[\w-]+", noise)) >= {"--sigma", "--noise", "--seed"}
     assert "--batch-size" not in noise
-    assert "[default: (0)]" in noise
+    assert "[default: 0]" in noise
     plan = shown("plan", capsys, monkeypatch)
     assert "Cluster (Ray)" not in plan
     assert "--gpus" in plan.split("\nDevice:\n")[1].split("\n\n")[0]
     assert "[required]" in shown("conformal", capsys, monkeypatch)
-    assert "[default: (0.001)]" in words(shown("certify", capsys, monkeypatch))
+    assert "[default: 0.001]" in words(shown("certify", capsys, monkeypatch))
 
 
 @pytest.mark.parametrize("argument", ["--help", "--version"])
