@@ -38,11 +38,11 @@ from buckler.types import MarginKind, Noise
 NOISES: dict[str, type[Any]] = {
     noise.name: noise for noise in (Gaussian, GridGaussian, Uniform, Splitting, DerandomizedSplitting, Ablation)
 }
-"""The noises by their names in commands, manifests and tables."""
+"""Name of a noise in commands, manifests and tables -> its class."""
 
 
 def named(name: str, parameters: Mapping[str, Any]) -> BaseNoise:
-    """Return the noise of this name with these parameters; others have their defaults.
+    """Return the noise called ``name`` with these ``parameters``; a parameter that is not given has its default.
 
     >>> named("gaussian", {"sigma": 0.25})
     Gaussian(sigma=0.25)
@@ -65,7 +65,9 @@ def named(name: str, parameters: Mapping[str, Any]) -> BaseNoise:
 
 
 def parse(text: str) -> tuple[str, dict[str, Any]]:
-    """Return the name and the parameters in ``NAME`` or ``NAME:key=value,key=value``; a number may be a fraction.
+    """Return the name and the parameters of a noise written as ``NAME`` or ``NAME:key=value,key=value``.
+
+    A value may be a fraction, such as 1/2. Whether there is such a noise with such parameters, ``named`` checks.
 
     >>> parse("ablation:keep=75,pixels=1024,mark=-1/2")
     ('ablation', {'keep': 75, 'pixels': 1024, 'mark': -0.5})
@@ -81,7 +83,7 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def text_of(noise: Noise, *, sigma: bool = True) -> str:
-    """Return a noise as text that ``parse`` reads, without defaults; ``sigma=False`` leaves sigma out too.
+    """Return a noise as text that ``parse`` reads; parameters at their defaults, and sigma if False, are left out.
 
     >>> text_of(Splitting(2.5)), text_of(GridGaussian(0.25)), text_of(GridGaussian(0.25), sigma=False)
     ('splitting:lam=2.5', 'grid:sigma=0.25', 'grid')
@@ -101,14 +103,15 @@ def _number(text: str) -> Any:
 
 
 def default_margin(noise: Noise) -> MarginKind:
-    """Return the margin that is used unless the caller names one: the first of the noise."""
+    """Return the kind of margin, probability or quantile, that is used for a noise unless the caller names one."""
     return noise.margins[0]
 
 
 def as_noise(sigma: float | None, noise: Noise | str | None, parameters: Mapping[str, Any] | None = None) -> BaseNoise:
-    """Return the noise that was given: a record, its name as in commands, or the sigma of Gaussian noise.
+    """Return the noise that a caller gave: the record ``noise``, the one of that name, or Gaussian noise of ``sigma``.
 
-    Beside a name there may be sigma and more ``parameters``.
+    A name may carry parameters, as ``parse`` reads them; ``sigma`` and ``parameters`` may add others. Without a name,
+    exactly one of ``sigma`` and ``noise`` must be given.
 
     >>> as_noise(None, "splitting:lam=2.5"), as_noise(0.25, "grid:step=1/16")
     (Splitting(lam=2.5), GridGaussian(sigma=0.25, step=0.0625))
@@ -136,6 +139,7 @@ def as_noise(sigma: float | None, noise: Noise | str | None, parameters: Mapping
 
 
 def check_margin(noise: Noise, margin: MarginKind) -> None:
-    """Raise InvalidInput for a margin that the noise has no radius for."""
+    """Raise InvalidInput unless ``margin`` is a kind of margin, probability or quantile, that gives a radius here."""
     if margin not in noise.margins:
-        raise InvalidInput(f"margin must be one that {noise.describe()} has a radius for; got {margin!r}")
+        allowed = " or ".join(map(repr, noise.margins))
+        raise InvalidInput(f"margin must be {allowed} under {noise.describe()}; got {margin!r}")

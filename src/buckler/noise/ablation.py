@@ -2,8 +2,9 @@
 
 A copy shows ``keep`` of ``pixels`` pixels, drawn without replacement, and holds ``mark`` in all channels of the others
 (Levine and Feizi, *Robustness certificates for sparse adversarial attacks by randomized ablation*, AAAI 2020). If rho
-pixels of an input change, a copy changes only if it shows one of them. So a probability margin M certifies every rho
-with ``2 (1 - C(d - rho, k) / C(d, k)) < M`` (T25, T30), which is compared in whole numbers.
+pixels of an input change, a copy changes only if it shows one of them. So with d = ``pixels`` and k = ``keep`` a
+probability margin M certifies every rho with ``2 (1 - C(d - rho, k) / C(d, k)) < M`` (T25, T30), which is compared in
+whole numbers.
 """
 
 from bisect import bisect_right
@@ -28,7 +29,9 @@ MOST_PIXELS = 2**28
 
 @lru_cache(maxsize=64)
 def least_margins(pixels: int, keep: int) -> tuple[float, ...]:
-    """Return for rho = 0, 1, ... the smallest float above ``2 (1 - C(d - rho, k)/C(d, k))``, as far as 1.
+    """Return the smallest margins that certify 0, 1, ... changed pixels, as far as they are at most 1.
+
+    That of rho pixels is the smallest float above ``2 (1 - C(d - rho, k)/C(d, k))``, d = ``pixels`` and k = ``keep``.
 
     >>> least_margins(9, 2)[:2], 2 * (1 - Fraction(comb(8, 2), comb(9, 2)))
     ((5e-324, 0.4444444444444445), Fraction(4, 9))
@@ -81,15 +84,15 @@ class Ablation(BaseNoise):
 
     @property
     def unit(self) -> float:
-        """A fourth of the largest radius that can be certified, rounded down; at least 1."""
+        """A number of pixels that scales tables of radii: about a fourth of the largest radius, at least 1."""
         return float(max(1, len(least_margins(self.pixels, self.keep)) // 4))
 
     def describe(self) -> str:
-        """Return the noise in words."""
+        """Return a text that describes the noise."""
         return f"ablation of all but {self.keep} of {self.pixels} {'values' if self.channels == 1 else 'pixels'}"
 
     def radius(self, margin: float, kind: MarginKind = "probability") -> float:
-        """Return the largest number of pixels that may change under a margin; 0.0 if none may.
+        """Return the l0 radius that a margin certifies: the largest number of pixels that may change; 0.0 if none may.
 
         **Guarantee.** If the probability margin of class A at the input is at least ``margin``, the smoothed classifier
         predicts A at every input that differs from this one in at most so many pixels (T30).
@@ -101,13 +104,13 @@ class Ablation(BaseNoise):
         return float(max(0, bisect_right(least_margins(self.pixels, self.keep), margin) - 1))
 
     def margin(self, radius: float, kind: MarginKind = "probability") -> float:
-        """Return the smallest float that, as a margin, certifies a number of pixels; 1 if none does."""
+        """Return the smallest margin that certifies a radius, a number of changed pixels; 1 if none does."""
         del kind
         needed, rho = least_margins(self.pixels, self.keep), ceil(radius)
         return needed[rho] if rho < len(needed) else 1.0
 
     def check_input(self, x: AnyArray) -> None:
-        """Raise InvalidInput for another shape, and for an input that holds the mark."""
+        """Raise InvalidInput if ``x`` has not ``pixels`` values in each of ``channels`` channels, or holds the mark."""
         if x.size != self.pixels * self.channels or (self.channels > 1 and x.shape[0] != self.channels):
             many = f"{self.channels} channels of {self.pixels} pixels"
             wanted = f"{self.pixels} values" if self.channels == 1 else many
@@ -118,26 +121,26 @@ class Ablation(BaseNoise):
             raise InvalidInput(f"x must not hold the mark of a missing pixel, {self.mark:g}; give another mark")
 
     def words(self, shape: tuple[int, ...]) -> int:
-        """Return the number of random words of a copy: one for each pixel."""
+        """Return how many 64-bit random words make one copy of an input: one for each pixel."""
         del shape
         return self.pixels
 
     def noisy(self, x: AnyArray, words: Words) -> Float32Array:
-        """Return a copy of ``x`` for each row of words; it shows the pixels of the ``keep`` smallest words."""
+        """Return a copy of ``x`` for each row of random words; it shows the pixels that have the ``keep`` smallest."""
         return self.copy(x, words.smallest(self.keep))
 
     def copy(self, x: AnyArray, shown: AnyArray) -> Float32Array:
-        """Return a copy of ``x`` for each row of ``shown``: the pixels where it is True, and the mark elsewhere."""
+        """Return a copy of ``x`` for each row of ``shown[copies, pixels]``: pixels that are False hold the mark."""
         self.check_input(x)
         channels = np.asarray(x, dtype=np.float32).reshape(1, self.channels, self.pixels)
         return np.where(shown[:, None], channels, np.float32(self.mark)).reshape(len(shown), *x.shape)
 
     def every(self, x: AnyArray) -> Iterator[tuple[Fraction, Float32Array]]:
-        """Yield every copy of a small input with its probability."""
+        """Yield ``(probability, copy)`` for every noisy copy of a small input ``x``."""
         for kept in combinations(range(self.pixels), self.keep):
             shown = np.isin(np.arange(self.pixels), kept)[None]
             yield Fraction(1, comb(self.pixels, self.keep)), self.copy(x, shown)[0]
 
     def points(self) -> list[Float32Array]:
-        """Return small inputs for the audit: a row of zeros, and rows whose first pixels are 1."""
+        """Return small inputs for an audit: a row of zeros, and rows whose first pixels are 1."""
         return [(np.arange(self.pixels) < flipped).astype(np.float32) for flipped in range(self.pixels + 1)]

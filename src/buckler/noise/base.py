@@ -33,15 +33,19 @@ def float_above(value: Fraction) -> float:
 
 
 MARGIN_HALVINGS = 80
-"""Bisection steps on [0, 1]: more than float64 can tell apart."""
+"""Halvings of [0, 1] in the search for a margin: to 2^-80, or as far as float64 can tell margins apart."""
 
 
 class BaseNoise:
-    """Base class of every noise: one that is drawn from random words and has a radius from the probability margin.
+    """Base class of every noise, which makes noisy copies of an input and turns a margin of its votes into a radius.
 
     A frozen dataclass that inherits from it defines ``name``, ``norm`` (``l1`` or ``l0``), ``describe``, ``radius`` and
-    ``noisy``; for an audit also ``every`` and ``points``. Its fields are its parameters. Where ``draws`` is
-    ``"gaussian"`` it has a ``spread`` in place of ``noisy``, and where it is ``"numbers"``, ``total`` and ``numbered``.
+    ``noisy``; for an audit also ``every`` and ``points``. Its fields are its parameters. ``draws`` says what copies are
+    made from: 64-bit random words by ``noisy``, unless it is ``"gaussian"`` (normal numbers times ``spread``) or
+    ``"numbers"`` (all ``total`` copies, by ``numbered``).
+
+    A radius follows from the probability margin, by how much the probability of a class under noise is above that of
+    every other, or, where ``margins`` lists it, from the quantile margin: the same for their normal quantiles.
     """
 
     __slots__ = ()
@@ -57,55 +61,58 @@ class BaseNoise:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The fields of the dataclass that are not None, by name."""
+        """The noise's parameters by name: the fields of the dataclass that are not None."""
         found = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
         return {name: value for name, value in found.items() if value is not None}
 
     @property
     def total(self) -> int | None:
-        """None: copies are drawn, not enumerated."""
+        """The number of copies of an input if they are enumerated; None, as here, if they are drawn."""
         return None
 
     @property
     def unit(self) -> float:
-        """A fourth of the radius at a margin of 1, the largest; 1 if that is 0."""
+        """A length that scales tables of radii: a fourth of the largest radius, that of a margin of 1; 1 if it is 0."""
         return self.radius(1.0, "probability") / 4.0 or 1.0
 
     def describe(self) -> str:
-        """Return the noise in words."""
+        """Return a text that describes the noise, such as 'Gaussian noise with sigma 0.25'."""
         raise NotImplementedError
 
     def check_input(self, x: AnyArray) -> None:
-        """Accept any input. Override it to raise InvalidInput."""
+        """Accept any input. A noise that cannot be added to some inputs overrides this, to raise InvalidInput."""
 
     @property
     def spread(self) -> Float32Array:
-        """The factor of unit normal numbers: one, or an array that broadcasts to an input."""
+        """What unit normal numbers are multiplied by to be the noise: a number, or an array that broadcasts to it."""
         raise NotImplementedError
 
     def words(self, shape: tuple[int, ...]) -> int:
-        """Return how many random words a copy of an input of this shape takes: one for each value."""
+        """Return how many 64-bit random words make one copy of an input of this shape: one for each value."""
         return prod(shape)
 
     def noisy(self, x: Float32Array, words: Words) -> Float32Array:
-        """Return noisy copies ``[rows, *shape]`` of one input from words ``[rows, words(shape)]``."""
+        """Return noisy copies ``[rows, *x.shape]`` of one input ``x``, each made from a row of ``words``."""
         raise NotImplementedError
 
     def numbered(self, x: Float32Array, numbers: IntArray) -> Float32Array:
-        """Return the copies ``[len(numbers), *shape]`` of one input that have these numbers, 0 to ``total - 1``."""
+        """Return the copies of one input ``x`` that have these numbers, 0 to ``total - 1``: ``[numbers, *x.shape]``."""
         raise NotImplementedError
 
     def every(self, x: AnyArray) -> Iterable[tuple[Fraction, AnyArray]]:
-        """Yield every copy of a small input with its probability, for an audit."""
+        """Yield ``(probability, copy)`` for every noisy copy of a small input ``x``: an audit enumerates them."""
         del x
         raise InvalidInput(f"{self.describe()} must list its copies to be audited: every(x) and points()")
 
     def points(self) -> Sequence[AnyArray]:
-        """Return small inputs, of some thousand copies at most; an audit compares the first with each other one."""
+        """Return small inputs for an audit, which compares the first with each other: some thousand copies each."""
         raise InvalidInput(f"{self.describe()} must list its copies to be audited: every(x) and points()")
 
     def radius(self, margin: float, kind: MarginKind = "probability") -> float:
-        """Return the radius that a margin of at least ``margin`` certifies, rounded down; 0.0 for none."""
+        """Return the radius that a margin of at least ``margin`` certifies, rounded down; 0.0 for none.
+
+        ``kind`` says which margin it is, one of ``margins``.
+        """
         raise NotImplementedError
 
     def margin(self, radius: float, kind: MarginKind = "probability") -> float:
@@ -120,7 +127,8 @@ class BaseNoise:
         """Return a noisy copy of each input of ``batch[inputs, ...]``: a torch tensor of a tensor, else a NumPy array.
 
         ``generator`` is a ``torch.Generator`` on the tensor's device, or for arrays a ``numpy.random.Generator``; None
-        is torch's own, or a fresh one. Values that the noise cannot be added to, off its grid, raise InvalidInput.
+        means torch's global one, or a fresh one for arrays. An input that the noise does not fit, say with values off
+        its grid, raises InvalidInput.
 
         >>> from buckler.noise import Uniform
         >>> Uniform(0.5).sample(np.array([[0.2, 0.4]]), np.random.default_rng(0)).round(2)

@@ -2,8 +2,8 @@
 
 Balls are open: at the radius itself two classes may tie.
 
-- ``R2 = (sigma / 2) M2`` (Cohen, Rosenfeld and Kolter 2019).
-- ``R1+ = sigma Phi^-1((1 + M1) / 2)``: from the first margin alone, through the quantile radius.
+- ``R2 = (sigma / 2) M2``, for the quantile margin M2 (Cohen, Rosenfeld and Kolter 2019).
+- ``R1+ = sigma Phi^-1((1 + M1) / 2)``, for the probability margin M1: R2 of the least M2 that M1 allows.
 """
 
 from dataclasses import dataclass
@@ -23,18 +23,18 @@ RADIUS_ROUNDING = 1.0 - 4e-15
 an ulp, so a tenth of this would do; half of it is left to the last digits of another machine (``RADIUS_TOLERANCE``)."""
 
 MARGIN_ROUNDING = 1.0 + 1e-14
-"""Factor that rounds the margin of R1+ up: ``erf`` and its argument are within 1e-15."""
+"""Factor that rounds the probability margin of a radius up: ``erf`` and its argument are within 1e-15."""
 
 SMALLEST_RADIUS = float_info.min
 """Smaller radii are set to 0: below the smallest normal number a product has no relative accuracy of 1e-16."""
 
 
 MOST_NUMBERS = 1024
-"""Numbers of a scale at most. Every certificate repeats the scale, so it has one for each channel or feature."""
+"""Most numbers of a ``scale``, one for each channel or feature say: every certificate repeats them."""
 
 LEAST_SPACINGS = 2.0**10
-"""Least deviation of the noise of a value, in spacings of float32 there: rounding then moves a noisy value by less than
-2^-10 deviations, and so does the conversion of a float64 input."""
+"""Least standard deviation of a value's noise, in spacings of float32 at that value: rounding then moves a noisy value
+by less than 2^-10 deviations, and so does the conversion of a float64 input."""
 
 SMALLEST_NORMAL, LARGEST_DEVIATION = float(np.finfo(np.float32).tiny), 1e30
 """Bounds of the noise's standard deviation: ``LEAST_SPACINGS * SMALLEST_NORMAL``, since devices may flush numbers below
@@ -46,8 +46,8 @@ class Gaussian(BaseNoise):
     """Normal noise of standard deviation ``sigma``, in the units of the input, independent in every coordinate.
 
     With a ``scale``, positive numbers whose shape broadcasts to that of an input, the deviation is ``sigma * scale``
-    (sigma is 1 if None), and radii are l2 lengths of ``delta / scale``: certified regions are ellipsoids (T31). Fix the
-    scale beforehand, the same for all inputs.
+    (sigma is 1 if None), and a radius limits the l2 norm of ``delta / scale`` for a change delta of the input:
+    certified regions are ellipsoids (T31). Fix the scale beforehand, the same for all inputs.
 
     >>> Gaussian(0.25).describe()
     'Gaussian noise with sigma 0.25'
@@ -79,17 +79,17 @@ class Gaussian(BaseNoise):
 
     @property
     def norm(self) -> str:  # type: ignore[override]  # a class variable of the base
-        """``l2``, or ``scaled l2`` for the l2 norm of delta / scale."""
+        """``l2``, or with a scale ``scaled l2``: the l2 norm of a change of the input divided by the scale."""
         return "l2" if self.scale is None else "scaled l2"
 
     @property
     def units(self) -> str:  # type: ignore[override]
-        """The units of radii."""
+        """The units of radii, as text."""
         return "in the units of the input" if self.scale is None else "after division by the scale of the noise"
 
     @property
     def unit(self) -> float:
-        """Sigma: tables and ladders of radii are scaled by it."""
+        """A length that scales tables of radii: sigma."""
         return self.sigma
 
     @property
@@ -98,7 +98,7 @@ class Gaussian(BaseNoise):
 
     @property
     def spread(self) -> Float32Array:
-        """The factor of unit normal numbers: sigma times scale in float32, rounded up.
+        """What unit normal numbers are multiplied by to be the noise: sigma times scale in float32, rounded up.
 
         Radii use sigma itself: noise with a larger deviation has larger radii, so they hold (T1).
         """
@@ -106,7 +106,7 @@ class Gaussian(BaseNoise):
         return np.where(near < self._deviation, np.nextafter(near, np.float32(inf)), near)
 
     def check_input(self, x: Float32Array) -> None:
-        """Raise InvalidInput if the scale does not broadcast to the input, or float32 would round the noise away."""
+        """Raise InvalidInput if the scale does not broadcast to ``x``, or its float32 would round the noise away."""
         deviation = self._deviation
         shape = deviation.shape
         if len(shape) > x.ndim or any(a not in {1, b} for a, b in zip(shape[::-1], x.shape[::-1], strict=False)):
@@ -124,7 +124,7 @@ class Gaussian(BaseNoise):
             )
 
     def describe(self) -> str:
-        """Return the noise in words."""
+        """Return a text that describes the noise."""
         if self.scale is None:
             return f"Gaussian noise with sigma {self.sigma:g}"
         low, high = np.min(self.scale), np.max(self.scale)
@@ -135,7 +135,8 @@ class Gaussian(BaseNoise):
         """Return the radius that a margin of at least ``margin`` certifies, rounded down; 0.0 if that is not positive.
 
         **Guarantee.** If the margin of class A at the input is at least ``margin``, the smoothed classifier predicts A
-        everywhere in the open l2 ball of the radius: R2 for the quantile margin, R1+ for the probability margin.
+        everywhere in the open l2 ball of the radius: ``sigma margin / 2`` (R2) for the quantile margin, ``sigma
+        Phi^-1((1 + margin) / 2)`` (R1+) for the probability margin.
 
         >>> Gaussian(0.25).radius(3.0, "quantile") <= 0.375
         True
@@ -151,8 +152,8 @@ class Gaussian(BaseNoise):
     def margin(self, radius: float, kind: MarginKind = "quantile") -> float:
         """Return the margin that a radius fixed beforehand needs, rounded up; a probability margin is at most 1.
 
-        **Guarantee.** A margin above this, or of at least this where it is below 1, certifies the radius. The
-        probability margin is ``2 Phi(radius / sigma) - 1``.
+        **Guarantee.** A margin above this, or of at least this where it is below 1, certifies the radius. The quantile
+        margin is ``2 radius / sigma``, the probability margin ``2 Phi(radius / sigma) - 1``.
 
         >>> Gaussian(0.5).margin(0.5, "quantile") > 2.0
         True

@@ -37,7 +37,7 @@ from buckler.noise.words import Words
 from buckler.types import AnyArray, Float32Array, IntArray, MarginKind, WordArray
 
 WORD_BITS = 64
-"""Bits of a word; a threshold has two of them."""
+"""Bits of a random word; a threshold has twice as many."""
 
 BITS = 384
 ONE = 1 << BITS
@@ -71,7 +71,7 @@ def _anchor(a: Fraction) -> tuple[int, tuple[int, ...]]:
 
 
 def tails(unit: Fraction) -> list[int]:
-    """Return ``floor(2^128 Phi(-(2 k + 1) unit))`` for ``k = 0, 1, ...`` as far as it is above 0, each exact."""
+    """Return the normal tails ``floor(2^128 Phi(-(2 k + 1) unit))``, exact, for ``k = 0, 1, ...`` while above 0."""
     found: list[int] = []
     # Beyond FARTHEST_TAIL the tail is below 2^-128: 2^128 Phi(-27/2) is about .003.
     k, stop = 0, floor((FARTHEST_TAIL / unit + 1) / 2)
@@ -99,9 +99,10 @@ def tails(unit: Fraction) -> list[int]:
 
 @lru_cache(maxsize=8)
 def thresholds(sigma: Fraction, step: Fraction) -> tuple[WordArray, WordArray]:
-    """Return the upper and the lower 64 bits of ``ceil(2^128 Phi((k + 1/2) step / sigma))``, ``k = -L, ..., L - 1``.
+    """Return the thresholds that turn uniform numbers into rounded Gaussian noise: their upper and lower 64 bits.
 
-    L is the first number for which no more words are left. **Guarantee.** With u uniform on 128-bit numbers,
+    They are ``ceil(2^128 Phi((k + 1/2) step / sigma))``, ``k = -L, ..., L - 1``, where L is the first number with
+    ``2^128 Phi(-(L + 1/2) step / sigma) < 1``. **Guarantee.** With u uniform on 128-bit numbers,
     ``M = -L + #{thresholds <= u}`` is distributed as ``round(sigma Z / step)``, Z normal, up to a total variation of at
     most ``max(K, 4) 2^-128`` with ``K = 2 L`` thresholds (T24).
 
@@ -117,10 +118,10 @@ def thresholds(sigma: Fraction, step: Fraction) -> tuple[WordArray, WordArray]:
 Steps = npt.NDArray[np.int32]
 
 LARGEST_STEP_DENOMINATOR = 1 << 20
-"""Largest denominator of a step, which is the fraction nearest to the float given."""
+"""Largest denominator of a step: the float given must be that of such a fraction."""
 
 FARTHEST = 1 << 23
-"""Largest value of an input in steps: neighbours still have different float32 numbers."""
+"""Largest value of an input in steps, up or down: neighbours on the grid still have different float32 numbers."""
 
 MOST_SIGMA_STEPS = 1 << 19
 """Largest sigma in steps. Noise reaches 13.1 sigma, so noisy values stay below 2^24 steps."""
@@ -129,17 +130,20 @@ LEVELS = 255
 """Steps from 0 to 1 of an 8-bit image."""
 
 TOP_BITS = 16
-"""Highest bits of a word that index the guide, a table of the thresholds that they imply are reached."""
+"""How many of a word's highest bits index the guide, a table of how many thresholds a word with these bits reaches."""
 
 DOUBTFUL = -1
-"""Entry of the guide where these bits do not decide which thresholds are reached."""
+"""Entry of the guide where words with the same highest bits reach different numbers of thresholds."""
 
 VALUES_AT_A_TIME = 1 << 16
-"""Values made at a time, so that intermediate arrays stay in the cache. Heuristic: affects speed alone."""
+"""Values of noisy copies made at a time: intermediate arrays stay in the cache. Heuristic: affects speed alone."""
 
 
 class GridNoise(BaseNoise):
-    """Base class of noises for inputs on a ``grid``, which move them by whole steps."""
+    """Base class of noises for inputs on a grid, whose values are whole numbers of ``step``, say 1/255 in 8-bit images.
+
+    Noisy values come from a table, at the place of the input's value plus a whole number that is drawn.
+    """
 
     __slots__ = ()
 
@@ -148,11 +152,11 @@ class GridNoise(BaseNoise):
 
     @property
     def grid(self) -> Fraction:
-        """The step of the grid, as a fraction."""
+        """The step of the grid, as an exact fraction."""
         return Fraction(self.step).limit_denominator(LARGEST_STEP_DENOMINATOR)
 
     def check_step(self) -> None:
-        """Keep the step as a float; one that is not that of a fraction with a small denominator raises InvalidInput."""
+        """Store ``step`` as a float; raise InvalidInput if no fraction with a denominator up to 2^20 has this float."""
         object.__setattr__(self, "step", check_positive("step", self.step))
         if float(self.grid) != self.step:
             raise InvalidInput(
@@ -162,20 +166,20 @@ class GridNoise(BaseNoise):
 
     @property
     def holds_at(self) -> str:  # type: ignore[override]  # a class variable of the base
-        """The points at which certificates hold: those of the grid."""
+        """Text that says where certificates hold: at every point of the grid."""
         return f"at every point of the grid of step {self.grid}"
 
     @property
     def most(self) -> int | None:
-        """The largest value of an input in steps, the smallest being 0; None if there is none."""
+        """The largest value that an input may have, in steps, the smallest being 0; None if any value will do."""
         return None
 
     def values(self, steps: AnyArray) -> Float32Array:
-        """Return the float32 of each whole number of steps."""
+        """Return the values, in float32, of whole numbers of ``steps``."""
         return values_of(np.asarray(steps, dtype=np.int64), self.grid)
 
     def indices(self, x: AnyArray) -> IntArray:
-        """Return inputs in whole steps; a value off the grid or out of range raises InvalidInput.
+        """Return the values of ``x`` as whole numbers of steps; one off the grid or out of range raises InvalidInput.
 
         A value is on the grid if it is the float32 of a whole number of steps, as in 8-bit images divided by 255.
         """
@@ -199,33 +203,33 @@ class GridNoise(BaseNoise):
         return at
 
     def check_input(self, x: AnyArray) -> None:
-        """Raise InvalidInput for an input off the grid or out of range."""
+        """Raise InvalidInput if a value of ``x`` is off the grid or out of range."""
         self.indices(x)
 
     @property
     def reach(self) -> int:
-        """The largest noise in steps: a number that is drawn moves a value by ``number - reach`` steps."""
+        """The largest noise in steps: of the numbers 0 to ``2 reach``, i moves a value by ``i - reach`` steps."""
         raise NotImplementedError
 
     def table(self, x: AnyArray) -> tuple[Float32Array, IntArray]:
-        """Return a table of float32, and for each value of ``x`` the place of its copy with the number 0.
+        """Return a table of noisy values in float32, and the place in it for each value of ``x`` where 0 is drawn.
 
-        The copy with another number is so many places further on.
+        Where i is drawn, the noisy value is i places further on.
         """
         at, reach = self.indices(x), self.reach
         low, high = int(at.min()), int(at.max())
         return _values_from(low - reach, high + reach, self.grid), at - low
 
     def numbers(self, words: Words) -> AnyArray:
-        """Return the number that each word gives."""
+        """Return the whole number that each random word draws: what is added to a place in the table."""
         raise NotImplementedError
 
     def noisy(self, x: AnyArray, words: Words) -> Float32Array:
-        """Return noisy copies ``[rows, *shape]`` of one input, one for each row of words."""
+        """Return noisy copies ``[rows, *x.shape]`` of one input ``x``, one for each row of random words."""
         return self.copies(x, words, self.numbers)
 
     def copies(self, x: AnyArray, drawn: Words | IntArray, numbers: Callable[[Any], AnyArray]) -> Float32Array:
-        """Return a copy of ``x`` for each row of ``drawn``, of which ``numbers`` makes a number for each value."""
+        """Return a noisy copy of ``x`` for each row of ``drawn``, which ``numbers`` turns into one number a value."""
         table, at = self.table(x)
         out = np.empty((len(drawn), *x.shape), dtype=np.float32)
         rows = 1 + VALUES_AT_A_TIME // (1 + x.size)
@@ -263,24 +267,27 @@ class GridGaussian(GridNoise):
 
     @property
     def unit(self) -> float:
-        """Sigma: tables and ladders of radii are scaled by it."""
+        """A length that scales tables of radii: sigma."""
         return self.sigma
 
     def describe(self) -> str:
-        """Return the noise in words."""
+        """Return a text that describes the noise."""
         return f"Gaussian noise with sigma {self.sigma:g} rounded to steps of {self.grid}"
 
     def radius(self, margin: float, kind: MarginKind = "quantile") -> float:
-        """Return the radius of ``Gaussian(sigma)``: its theorem holds for rounding and classifier as one function."""
+        """Return the l2 radius that the margin certifies: that of ``Gaussian(sigma)``.
+
+        Its theorem holds for the rounding and the classifier as one function.
+        """
         return Gaussian(self.sigma).radius(margin, kind)
 
     def margin(self, radius: float, kind: MarginKind = "quantile") -> float:
-        """Return the margin that a radius needs, that of ``Gaussian(sigma)``."""
+        """Return the margin that a radius needs: that of ``Gaussian(sigma)``."""
         return Gaussian(self.sigma).margin(radius, kind)
 
     @property
     def thresholds(self) -> tuple[WordArray, WordArray]:
-        """Upper and lower 64 bits of the thresholds at which the noise rises by a step: see ``thresholds``."""
+        """What ``thresholds(sigma, step)`` returns: numbers, in two halves, at which the noise rises by a step."""
         return thresholds(Fraction(self.sigma), self.grid)
 
     @property
@@ -289,7 +296,7 @@ class GridGaussian(GridNoise):
         return len(self.thresholds[0]) // 2
 
     def numbers(self, words: Words) -> Steps:
-        """Return how many thresholds each word reaches: its noise in steps, plus ``reach``."""
+        """Return how many thresholds each random word reaches: the noise of a value in steps, plus ``reach``."""
         cells = (words.first >> np.uint64(64 - TOP_BITS)).view(np.int64)
         found: Steps = _guide(Fraction(self.sigma), self.grid).take(cells)
         where = np.flatnonzero(found == DOUBTFUL)
@@ -298,13 +305,13 @@ class GridGaussian(GridNoise):
 
 
 def values_of(indices: AnyArray, step: Fraction) -> Float32Array:
-    """Return the float32 of whole numbers of steps: a quotient in float64, rounded to float32."""
+    """Return the values of whole numbers of steps, ``indices * step``: a quotient in float64, rounded to float32."""
     return np.asarray((indices * float(step.numerator) / float(step.denominator)), dtype=np.float64).astype(np.float32)
 
 
 @lru_cache(maxsize=8)
 def _guide(sigma: Fraction, step: Fraction) -> Steps:
-    """Return the thresholds that words reach by their highest bits, ``DOUBTFUL`` where these do not decide."""
+    """Return how many thresholds words reach, by their highest bits; ``DOUBTFUL`` where these do not decide."""
     edges, _ = thresholds(sigma, step)
     first = np.arange(1 << TOP_BITS, dtype=np.uint64) << np.uint64(64 - TOP_BITS)
     last = first | np.uint64((1 << (64 - TOP_BITS)) - 1)

@@ -21,11 +21,14 @@ from buckler.noise.words import Words
 from buckler.types import AnyArray, Float32Array, IntArray, MarginKind
 
 MOST_LAMBDA_STEPS = 2**22
-"""Largest lambda in steps: sums with the steps of an input stay below 2^24."""
+"""Largest ``lam`` in steps of the grid: noisy values stay below 2^24 steps."""
 
 
 class L1Noise(GridNoise):
-    """Base class of l1 noises that draw one of ``count`` whole numbers for each value, ``lam = count * grid / 2``."""
+    """Base class of l1 noises that draw one of ``count`` whole numbers for each value of an input.
+
+    Lambda, which sets the radii, is ``count * grid / 2``, where ``grid`` is the step of the grid.
+    """
 
     __slots__ = ()
 
@@ -33,16 +36,16 @@ class L1Noise(GridNoise):
 
     @property
     def count(self) -> int:
-        """The number of outcomes of the noise of one value."""
+        """How many whole numbers the noise of one value is drawn from."""
         raise NotImplementedError
 
     @property
     def unit(self) -> float:
-        """A fourth of lambda, the radius of a margin of 1."""
+        """A length that scales tables of radii: a fourth of lambda, which is the radius of a margin of 1."""
         return float(self.count * self.grid / 8)
 
     def radius(self, margin: float, kind: MarginKind = "probability") -> float:
-        """Return ``lam * margin``, rounded down; 0.0 if that is not positive.
+        """Return the l1 radius that a margin certifies: ``lam * margin``, rounded down; 0.0 if that is not positive.
 
         **Guarantee.** If the probability margin of class A at the input is at least ``margin``, the smoothed classifier
         predicts A at every input of the grid in the open l1 ball of the radius (T27, T28).
@@ -59,25 +62,25 @@ class L1Noise(GridNoise):
         return min(1.0, float_above(Fraction(radius) * 2 / (self.count * self.grid)))
 
     def numbers(self, words: Words) -> IntArray:
-        """Return the number that each word gives, from 0 to ``count - 1``."""
+        """Return a whole number from 0 to ``count - 1`` for each random word, as ``shown`` changes it."""
         shown: IntArray = self.shown(words.below(self.count))
         return shown
 
     def copy(self, x: AnyArray, numbers: AnyArray) -> Float32Array:
-        """Return a noisy copy of ``x`` for each row of whole numbers from 0 to ``count - 1``."""
+        """Return a noisy copy of ``x`` for each row of ``numbers[copies, x.size]``, from 0 to ``count - 1``."""
         return self.copies(x, numbers, self.shown)
 
     def shown(self, numbers: Any) -> Any:
-        """Return the numbers, in an array of NumPy or torch, as they are added to places in the table."""
+        """Return what is added to places in the table for ``numbers``, in NumPy or torch: the numbers themselves."""
         return numbers
 
     def every(self, x: AnyArray) -> Iterator[tuple[Fraction, Float32Array]]:
-        """Yield every noisy copy of a small input with its probability."""
+        """Yield ``(probability, copy)`` for every noisy copy of a small input ``x``."""
         for numbers in product(range(self.count), repeat=x.size):
             yield Fraction(1, self.count**x.size), self.copy(x, np.array([numbers], dtype=np.int64))[0]
 
     def points(self) -> list[Float32Array]:
-        """Return small inputs for the audit, of two values, or of one if the noise has many outcomes."""
+        """Return small inputs for an audit: of two values, or of one value if ``count`` is above 12."""
         if self.count <= 12:
             near = range(100, 102 + self.count // 2)
             return [values_of(np.array(point), self.grid) for point in product(near, repeat=2)]
@@ -87,6 +90,8 @@ class L1Noise(GridNoise):
 @dataclass(frozen=True, slots=True)
 class Uniform(L1Noise):
     """Uniform noise of whole steps in [-lam, lam], independent in every coordinate, for inputs on a grid of ``step``.
+
+    ``lam`` is ``(k + 1/2) step`` for a whole number k: a value moves by -k, ..., k steps.
 
     >>> Uniform(0.5).describe()
     'uniform noise with lambda 0.5 on a grid of 1/255'
@@ -107,11 +112,11 @@ class Uniform(L1Noise):
 
     @property
     def count(self) -> int:
-        """The number of outcomes of one value, ``2 k + 1``."""
+        """How many whole numbers of steps the noise of one value is drawn from, ``2 k + 1``."""
         return 2 * max(0, round(self.lam / self.step - 0.5)) + 1
 
     def describe(self) -> str:
-        """Return the noise in words."""
+        """Return a text that describes the noise."""
         return f"uniform noise with lambda {self.lam:g} on a grid of {self.grid}"
 
     @property

@@ -1,8 +1,9 @@
 """Random words: 64 uniform bits for each number that a copy needs, and 64 more where those do not decide.
 
-A word and its further bits are a uniform number u below 2^128. Comparing u with a threshold needs the further bits only
-where the word equals the threshold's upper half, which has probability 2^-64, so they are drawn only there. What is
-left of total variation is below ``K 2^-128`` for a number that is compared with K thresholds (T24, T26, T30).
+A word and its further bits are a uniform number u below 2^128: the word is its upper half. Comparing u with a threshold
+needs the further bits only where the word equals the threshold's upper half, which has probability 2^-64, so they are
+drawn only there. What is left of total variation is below ``K 2^-128`` for a number that is compared with K thresholds
+(T24, T26, T30).
 """
 
 from collections.abc import Callable
@@ -18,9 +19,10 @@ LOW = np.uint64(0xFFFFFFFF)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Words:
-    """Random 64-bit words ``first[rows, count]``, and a function that draws 64 further bits for each of them.
+    """Random 64-bit words ``first[rows, count]``, ``count`` for each noisy copy, and a function that draws more bits.
 
-    ``more(rows)`` returns the further bits of all words of these rows, ``[len(rows), count]``.
+    ``more(rows)`` returns 64 further bits for each word of these rows, ``[len(rows), count]``. A word and its further
+    bits are the upper and the lower half of one uniform number u below 2^128.
     """
 
     first: WordArray
@@ -34,12 +36,14 @@ class Words:
         return Words(self.first[low : rows.stop], lambda some: self.more(some + low))
 
     def second(self, places: IntArray) -> WordArray:
-        """Return the further words at some places of ``first.ravel()``."""
+        """Return the 64 further bits of the words at ``places``, which are indices of ``first.ravel()``."""
         rows, columns = np.divmod(places, self.first.shape[1])
         return self.more(rows)[np.arange(len(rows)), columns]
 
     def reached(self, high: WordArray, low: WordArray, places: IntArray) -> IntArray:
-        """Return how many thresholds ``2^64 high + low``, sorted, are at most u, for words at some places.
+        """Return, for each word at ``places`` of ``first.ravel()``, how many thresholds are at most its number u.
+
+        ``high`` and ``low`` are the upper and the lower 64 bits of the thresholds ``2^64 high + low``, in rising order.
 
         >>> words = Words(np.array([[5, 6]], np.uint64), lambda rows: np.array([[3, 0]], np.uint64)[rows])
         >>> words.reached(np.array([5, 5], np.uint64), np.array([3, 4], np.uint64), np.array([0, 1]))
@@ -54,7 +58,7 @@ class Words:
         return found
 
     def below(self, count: int) -> IntArray:
-        """Return ``floor(u count / 2^128)``: whole numbers from 0 to ``count - 1``, for a count below 2^31.
+        """Return a whole number from 0 to ``count - 1`` for each word, ``floor(u count / 2^128)``; count is below 2^31.
 
         **Guarantee.** Each is within ``count 2^-130`` of uniform in total variation (T26).
 
@@ -72,7 +76,7 @@ class Words:
         return found
 
     def smallest(self, keep: int) -> BoolArray:
-        """Return the places ``[rows, count]`` of the ``keep`` smallest numbers u of each row."""
+        """Return a mask ``[rows, count]`` of the words, True where u is one of the ``keep`` smallest of its row."""
         last = np.partition(self.first, keep - 1, axis=1)[:, keep - 1 : keep]
         found: BoolArray = self.first <= last
         for row in np.flatnonzero(found.sum(axis=1) > keep).tolist():
