@@ -35,13 +35,13 @@ class Standardise(nn.Module):
     std: Tensor
 
     def __init__(self) -> None:
-        """Start at the middle of the range; training sets the values of its own data."""
+        """Start with mean 1/2 and deviation 1/4; training sets the values of its own data."""
         super().__init__()
         self.register_buffer("mean", torch.full((1, 3, 1, 1), 0.5))
         self.register_buffer("std", torch.full((1, 3, 1, 1), 0.25))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the standardised images."""
+        """Return the standardised images, of the shape of ``x``."""
         return (x - self.mean) / self.std
 
 
@@ -49,7 +49,7 @@ class BasicBlock(nn.Module):
     """Two 3x3 convolutions beside a shortcut that skips pixels and pads channels with zeros (option A)."""
 
     def __init__(self, width_in: int, width: int, stride: int) -> None:
-        """Build the block; ``stride`` applies to its first convolution and to the shortcut."""
+        """Build a block from ``width_in`` to ``width`` channels; its first convolution and shortcut have ``stride``."""
         super().__init__()
         self.conv1 = nn.Conv2d(width_in, width, 3, stride, 1, bias=False)
         self.norm1 = nn.BatchNorm2d(width)
@@ -73,7 +73,10 @@ class Bottleneck(nn.Module):
     """1x1, 3x3 and 1x1 convolutions beside a shortcut, projected where the shape changes (option B)."""
 
     def __init__(self, width_in: int, width: int, stride: int) -> None:
-        """Build the block of inner ``width``; it puts out four times as many channels."""
+        """Build a block of ``width_in`` channels, ``width`` inside of it, and ``4 * width`` in its output.
+
+        ``stride`` is that of the 3x3 convolution and of the shortcut.
+        """
         super().__init__()
         self.conv1 = nn.Conv2d(width_in, width, 1, bias=False)
         self.norm1 = nn.BatchNorm2d(width)
@@ -99,7 +102,7 @@ class Network(nn.Module):
     """Standardise, extract features, average over the image, and one linear layer: images -> logits."""
 
     def __init__(self, features: nn.Sequential, width: int, num_classes: int) -> None:
-        """Join the parts; convolutions start with He's initialisation."""
+        """Join ``features``, with ``width`` channels at the end, and the other parts; initialise convolutions as He."""
         super().__init__()
         self.standardise = Standardise()
         self.features = features
@@ -109,13 +112,16 @@ class Network(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits ``[batch, num_classes]``."""
+        """Return logits ``[batch, num_classes]`` of images ``[batch, 3, height, width]`` in [0, 1]."""
         logits: Tensor = self.classify(self.features(self.standardise(x)).mean(dim=(2, 3)))
         return logits
 
 
 def resnet_cifar(depth: int, num_classes: int, widen: int = 1) -> Network:
-    """Return the residual network for 32x32 images with ``depth`` = 6k + 2 layers; 110 has 1.73 million parameters."""
+    """Return a fresh residual network for 32x32 images with ``depth`` layers, 6k + 2 for a whole k.
+
+    At depth 110 it has 1.73 million parameters; ``widen`` multiplies the numbers of channels.
+    """
     depth = check_whole("depth", depth, 8)
     if depth % 6 != 2:
         raise InvalidInput(f"depth must be 6k + 2, such as 20, 56 or 110; got {depth}")
@@ -129,7 +135,7 @@ def resnet_cifar(depth: int, num_classes: int, widen: int = 1) -> Network:
 
 
 def resnet50(num_classes: int) -> Network:
-    """Return the 50-layer bottleneck network for 224x224 images; 25.6 million parameters at 1000 classes."""
+    """Return a fresh residual network for 224x224 images with 50 layers; 25.6 million parameters at 1000 classes."""
     layers: list[nn.Module] = [
         nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False),
         nn.BatchNorm2d(64),
@@ -145,7 +151,7 @@ def resnet50(num_classes: int) -> Network:
 
 
 def small_conv(num_classes: int) -> Network:
-    """Return three strided convolutions, 24 thousand parameters: for tests and for a first try on a laptop."""
+    """Return a fresh network of three strided convolutions, 24 thousand parameters: for tests, or a try on a laptop."""
     layers: list[nn.Module] = []
     for width_in, width in ((3, 16), (16, 32), (32, 64)):
         layers += [nn.Conv2d(width_in, width, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
@@ -161,11 +167,11 @@ ARCHITECTURES: Mapping[str, Callable[[int], Network]] = MappingProxyType(
         "resnet50": resnet50,
     }
 )
-"""Name -> function from a number of classes to a fresh network."""
+"""Name of an architecture -> function from a number of classes to a network with random weights."""
 
 
 def build(architecture: str, num_classes: int) -> Network:
-    """Return a fresh network of a registered architecture."""
+    """Return a network with random weights of one of the ``ARCHITECTURES``."""
     return ARCHITECTURES[check_choice("architecture", architecture, tuple(ARCHITECTURES))](num_classes)
 
 
@@ -173,14 +179,17 @@ MEAN, DEVIATION = 0.5, 0.25
 """Mean and standard deviation of images in [0, 1], roughly; only the start of the training depends on them."""
 
 FREQUENCIES = 16
-"""Frequencies of the cosines and sines that tell the network the logarithm of the deviation."""
+"""How many frequencies the cosines and sines have that tell the denoiser the logarithm of the deviation."""
 
 
 class UNetBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut; the deviation scales and shifts what lies between them."""
+    """Two 3x3 convolutions beside a shortcut; the noise's deviation, embedded, scales and shifts what lies between."""
 
     def __init__(self, width_in: int, width: int, embedding: int) -> None:
-        """Build the block; its last convolution starts at zero, so that untrained it returns its shortcut."""
+        """Build a block from ``width_in`` to ``width`` channels, told the deviation as ``embedding`` numbers.
+
+        Its last convolution starts at zero, so that untrained it returns its shortcut.
+        """
         super().__init__()
         self.norm1 = nn.GroupNorm(8, width_in)
         self.conv1 = nn.Conv2d(width_in, width, 3, padding=1)
@@ -200,15 +209,16 @@ class UNetBlock(nn.Module):
 
 
 class UNet(nn.Module):
-    """The denoiser: ``unet(x, sigma)`` is an estimate of the clean images, ``sigma`` one number or one for each.
+    """The denoiser: ``unet(x, sigma)`` is an estimate of the clean images, from noisy images ``x``.
 
-    ``sigmas`` are the smallest and the largest that it was trained for, where that is known.
+    ``sigma`` is the noise's standard deviation: one number, or one for each image. ``sigmas`` are the smallest and the
+    largest that the network was trained for, where that is known.
     """
 
     sigmas: tuple[float, float] = (0.0, math.inf)
 
     def __init__(self, widths: tuple[int, int, int] = (64, 112, 112), blocks: int = 2) -> None:
-        """Build the network with ``blocks`` residual blocks at each resolution on the way down and up."""
+        """Build the network: ``widths`` channels at its three resolutions, and ``blocks`` blocks each, down and up."""
         super().__init__()
         embedding = 4 * FREQUENCIES
         self.listen = nn.Sequential(

@@ -4,9 +4,9 @@ It takes a ``torch.nn.Module``, a transformers model, a fitted scikit-learn clas
 onnxruntime on the CPU) or any callable. A classifier is called with float32 inputs to which noise has been added, so
 preprocessing belongs inside of it; ``Normalized`` puts it there.
 
-Votes and scores are indexed by the columns of the logits, 0 to m - 1. A scikit-learn classifier may have other labels
+Votes and scores are indexed by the columns of the logits, 0, 1, ... A scikit-learn classifier may have other labels
 (1, 2, 3 or "cat", "dog"); then ``classifier.classes`` lists them in the order of the columns, ``to_indices`` turns the
-user's labels into columns and ``to_label`` a column into the user's label. Call both at the doors only.
+user's labels into columns and ``to_label`` a column into the user's label. Call both only on what a user gives or gets.
 """
 
 import sys
@@ -40,21 +40,21 @@ Dtype = Literal["float32", "bfloat16", "float16"]
 class Classifier:
     """A deterministic function from a batch of inputs, float32 NumPy arrays here, to one row of logits per input.
 
-    ``modules.TorchClassifier`` takes tensors on a device. ``classes`` are the user's labels in the order of the
-    columns, None where they are 0 to m - 1. ``files`` are the names and SHA-256 of the files that it was loaded from,
-    or the hash of an estimator's fitted arrays. ``library`` is what computes the logits, None where anything may.
+    ``modules.TorchClassifier`` takes tensors on a device. ``classes`` are the user's labels in the order of the logits'
+    columns, None where they are 0, 1, ... ``files`` are the names and SHA-256 of the files that the model was loaded
+    from, or the hash of an estimator's fitted arrays. ``library`` names what computes the logits, None for a callable.
     """
 
     backend: Literal["numpy", "torch"] = "numpy"
     device = "cpu"
     compiled = False
-    """Whether it is compiled for batches of one shape."""
+    """Whether the model is compiled for batches of one shape."""
 
     compared = False
     """Whether some rows have been run a second time in another batch (``cpu.RepeatCheck``)."""
 
     denoiser_sigmas: frozenset[float] = frozenset()
-    """Sigma that denoisers inside are told: it must be that of the noise that is drawn."""
+    """Values of sigma that denoisers inside of the model are told: each must be the sigma of the noise drawn."""
 
     def __init__(
         self,
@@ -73,12 +73,12 @@ class Classifier:
         return self._call(batch)
 
     def session(self) -> AbstractContextManager[None]:
-        """Return a context in which to call the classifier; it restores the model's mode at the end."""
+        """Return a context in which to call the classifier; subclasses prepare the model and restore it at the end."""
         return nullcontext()
 
 
 def one_output(found: Any) -> Any:
-    """Return what a model returned, one array of logits; a tuple or dict of several raises ClassifierError."""
+    """Return ``found``, a model's output; a tuple or dict of several arrays raises ClassifierError."""
     items: list[tuple[Any, Any]] = []
     if isinstance(found, Mapping):
         items = list(found.items())
@@ -99,7 +99,7 @@ MOST_NAMED = 5
 
 
 def from_estimator(estimator: Any) -> Classifier:
-    """Return a fitted scikit-learn classifier: logits are ``log predict_proba``, or else its decision function.
+    """Return a Classifier of a fitted scikit-learn one: logits are ``log predict_proba``, else its decision function.
 
     Inputs of any shape are flattened to the rows that scikit-learn expects. **Votes are those of ``predict``**: where
     it names another class than the highest score (Platt scaling in ``SVC(probability=True)``, ties in ``SVC``, moved
@@ -154,7 +154,7 @@ def _logarithms(probabilities: AnyArray) -> AnyArray:
 
 
 INSIDE = ("_final_estimator", "best_estimator_", "final_estimator_", "estimator_")
-"""Where pipelines, searches, stacks and selectors keep the estimator whose decision function is theirs."""
+"""Attributes of scikit-learn's pipelines, searches, stacks and selectors: the estimator whose scores they return."""
 
 
 def _is_pairwise(estimator: Any) -> bool:
@@ -176,9 +176,9 @@ def _own_labels(labels: list[Any]) -> tuple[Label, ...] | None:
 
 
 def to_indices(classifier: Classifier, labels: Any, inputs: int, name: str) -> IntArray:
-    """Return the columns of the user's labels, one for each of ``inputs``.
+    """Return the column of the logits for each of the user's ``labels``, one label for each of ``inputs`` inputs.
 
-    A label that is none of the classifier's classes raises InvalidInput.
+    A label that is none of the classifier's classes raises InvalidInput, which calls the argument ``name``.
     """
     if classifier.classes is None:
         if classifier.num_classes is None:
@@ -195,7 +195,7 @@ def to_indices(classifier: Classifier, labels: Any, inputs: int, name: str) -> I
 
 
 def to_label(classifier: Classifier, index: int) -> Label:
-    """Return the user's label of a column of the logits."""
+    """Return the label that the user has for column ``index`` of the logits."""
     return index if classifier.classes is None else classifier.classes[index]
 
 
@@ -204,7 +204,8 @@ def Normalized(model: Any, mean: npt.ArrayLike, std: npt.ArrayLike) -> Any:  # n
 
     sigma is in the units of the input, so noise must be added before this step; a model that expects normalised images
     is smoothed correctly only with the normalisation inside of it. A torch module gives a torch module, with ``mean``
-    and ``std`` as buffers; any other callable gives a callable. Channels are the second axis.
+    and ``std`` as buffers; any other callable gives a callable. ``mean`` and ``std`` are one number, or one for each
+    channel; channels are the second axis.
     """
     centre, scale = (check_float_array(name, v).astype(np.float32) for name, v in (("mean", mean), ("std", std)))
     if centre.ndim > 1 or scale.ndim > 1 or (scale <= 0).any():
@@ -224,10 +225,10 @@ def Normalized(model: Any, mean: npt.ArrayLike, std: npt.ArrayLike) -> Any:  # n
 
 
 def failure_hint(classifier: Classifier, num_classes: int, x: Float32Array, problem: Exception) -> str:
-    """Return, in parentheses, what may be wrong with an input on which a classifier failed, or an empty text.
+    """Return a hint, in parentheses, why the classifier raised ``problem`` on the input ``x``; empty if there is none.
 
-    Callables are tried with a torch tensor, and images with their channels in the other place, where the classifier
-    must give ``num_classes`` logits.
+    It tries a callable with a torch tensor, and an image with its channels moved from first to last or back, where the
+    classifier must return ``num_classes`` logits.
     """
     if classifier.library is None and isinstance(problem, (AttributeError, TypeError)):
         torch: Any = sys.modules.get("torch")
@@ -251,7 +252,7 @@ IMAGE_CHANNELS = (1, 3, 4)
 
 
 def columns_of(classifier: Classifier, batch: Any) -> int:
-    """Return how many logits the classifier gives each row of the batch, 0 where it fails."""
+    """Return how many logits the classifier returns for each row of the batch, 0 where it fails."""
     try:
         if classifier.backend == "torch":
             import torch
@@ -288,8 +289,8 @@ def as_classifier(
 ) -> Classifier:
     """Return a Classifier made from a module, an estimator, an ``.onnx`` path or a callable; a Classifier as it is.
 
-    ``dtype``, ``channels_last`` and ``compile`` are for torch modules; with any other model they
-    raise InvalidInput.
+    ``num_classes`` is for models that do not tell it. ``device``, ``dtype``, ``channels_last`` and ``compile`` say how
+    a torch module is run; with any other model they raise InvalidInput.
     """
     check_choice("dtype", dtype, get_args(Dtype))
     if num_classes is not None:
@@ -333,9 +334,9 @@ LABELS = ("tensor(int64)", "tensor(string)")
 
 
 def from_onnx(path: Path) -> Classifier:
-    """Return an ONNX file with one input of floats as a classifier.
+    """Return a Classifier that runs an ONNX file, which must have one input of floats, by onnxruntime on the CPU.
 
-    Its first output is taken as logits. Where that holds labels, as in files that skl2onnx makes, the second holds
+    The first output is taken as logits. Where that holds labels, as in files that skl2onnx makes, the second holds
     probabilities, as a table or as a map for each row, and logits are their logarithms. A file that was exported for
     batches of one size is run at that size; a shorter batch is filled up with zeros, whose rows are dropped.
     """

@@ -1,6 +1,6 @@
 """Batches of noisy copies on the host: how they are made, run through the classifier and counted, with NumPy.
 
-A backend holds the current inputs and the tally of their votes. The engine asks for draws and reads results only when
+A backend holds the current inputs and the counts of their votes. The engine asks for draws and reads results only when
 it calls ``settle``, so it does not wait for a device after each batch. ``device`` has the backend in torch.
 
 ``RepeatCheck`` tests whether a classifier is one function of its input, by running some rows a second time.
@@ -23,9 +23,10 @@ from buckler.types import Float32Array, IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptScores:
-    """Scores to keep: a function of logits, and the ``sink`` that takes the rows of scores in the order of the draws.
+    """Which scores of the draws to keep: ``score`` makes them of logits, ``sink`` is called with their rows in order.
 
-    All classes have a column, or those of ``columns[input]`` and, last (``OTHERS``), the maximum of the rest.
+    A row has a score for every class. With ``columns`` it has those of the classes ``columns[input]`` alone, and in
+    place of the last entry, ``OTHERS``, the maximum over all other classes.
     """
 
     score: Callable[[Any], Any]
@@ -34,7 +35,7 @@ class KeptScores:
 
 
 def check_shape(shape: tuple[int, ...], rows: int, num_classes: int) -> None:
-    """Raise ClassifierError unless there are ``num_classes`` logits for each row of the batch."""
+    """Raise ClassifierError unless ``shape``, that of logits, is ``(rows, num_classes)``."""
     if len(shape) != 2 or shape[0] != rows:
         hint = ": for one score a row, return np.stack([-score, score], axis=1)" if shape == (rows,) else ""
         raise ClassifierError(f"must return one row of logits for each of {rows} rows; got shape {tuple(shape)}{hint}")
@@ -43,14 +44,17 @@ def check_shape(shape: tuple[int, ...], rows: int, num_classes: int) -> None:
 
 
 class Backend:
-    """Runs batches of noisy copies and tallies their votes: in NumPy, for callables, estimators and ONNX files."""
+    """Runner of a classifier on batches of noisy copies, which counts votes: in NumPy, for all but torch modules."""
 
     out_of_memory: tuple[type[BaseException], ...] = (MemoryError,)
 
     def __init__(
         self, classifier: Classifier, *, noise: BaseNoise, num_classes: int, rows: int, workers: int | None = None
     ) -> None:
-        """Open a backend for batches of at most ``rows``, which the engine halves when memory runs out."""
+        """Hold a classifier and its noise, for batches of at most ``rows``, which the engine halves if memory runs out.
+
+        ``workers`` threads make the noise, one for each processor if None.
+        """
         self.rows = rows
         self._classifier, self._m = classifier, num_classes
         self._host_copies = NoisyCopies(noise, workers)
@@ -64,14 +68,14 @@ class Backend:
         self._repeats = RepeatCheck(self._run, self._reversed, exact=self._exact) if compare else None
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
-        """Store the inputs, their noise addresses and which scores to keep (``keep``); zero ``slots`` vote counts."""
+        """Store inputs, the addresses of their noise and which scores to keep (``keep``); set ``slots`` votes to 0."""
         self._x, self._addresses, self._keep = x, addresses, keep
         self._votes, self._bad = self._zeros(slots), self._zeros(len(x))
         self._columns = None if keep is None or keep.columns is None else self._send(keep.columns)
         self._rows: list[Any] = []
 
     def logits(self, part: Batch) -> Any:
-        """Return checked logits of these draws, one row each."""
+        """Return the classifier's logits of the draws in a batch, one row each, after checking their shape and type."""
         rows = len(part)
         noisy = self._noisy(part, max(rows, self.rows) if self._one_shape else rows)
         # The classifier may overwrite its batch and reuse its output, and the rows may be run again.
@@ -83,11 +87,11 @@ class Backend:
         return values[:rows]
 
     def replayed(self) -> tuple[int, int]:
-        """Return the number of rows run a second time at another place of a batch, and of those with other logits."""
+        """Return how many rows were run a second time in another batch, and how many of them gave other logits."""
         return (0, 0) if self._repeats is None else self._repeats.counts()
 
     def step(self, part: Batch, slots: IntArray) -> None:
-        """Run these draws and add each row's vote at ``slots[row] + class``."""
+        """Run the draws in a batch and count each row's vote, in the vote count ``slots[row] + class``."""
         logits = self.logits(part)
         finite = np.isfinite(logits).all(axis=1)
         if not finite.all():
@@ -103,16 +107,16 @@ class Backend:
         np.add.at(self._votes, places, 1)
 
     def settle(self) -> tuple[IntArray, list[Float32Array]]:
-        """Wait for the device; return the count of NaN or Inf rows by input, and the scores since the last call."""
+        """Return each input's number of rows with NaN or Inf logits, and the kept scores not yet returned."""
         rows, self._rows = self._rows, []
         return self._bad, rows
 
     def votes(self) -> IntArray:
-        """Return the tally."""
+        """Return the vote counts: as many numbers as ``load`` was told ``slots``."""
         return np.asarray(self._votes)
 
     def release(self) -> None:
-        """Free cached memory after running out of it; NumPy does so by itself."""
+        """Free cached memory after memory ran out: nothing to do here, since NumPy holds none."""
 
     def _noisy(self, part: Batch, total: int) -> Any:
         """Return the noisy copies of a batch, filled up with zeros to ``total`` rows."""
@@ -143,10 +147,10 @@ class Backend:
 
 
 WORTH_A_THREAD = 1 << 16
-"""Smaller blocks are made without a thread. Heuristic: affects speed alone."""
+"""Values of a block from which on a thread makes it. Heuristic: affects speed alone."""
 
 WORDS_AT_A_TIME = 1 << 21
-"""Random words held at a time, 16 megabytes, but at least one row: reused memory is faster than fresh memory."""
+"""Random words held at a time, 16 megabytes, but at least those of one copy. Heuristic: affects speed alone."""
 
 
 class NoisyCopies:
@@ -156,7 +160,7 @@ class NoisyCopies:
     """
 
     def __init__(self, noise: BaseNoise, workers: int | None = None) -> None:
-        """Use ``workers`` threads, one for each processor of this process if None."""
+        """Make copies under ``noise`` in ``workers`` threads, one for each processor of this process if None."""
         self._noise = noise
         self._spread = noise.spread if noise.draws == "gaussian" else None
         self._workers = workers or usable_cores()
@@ -164,7 +168,7 @@ class NoisyCopies:
         self._pool: ThreadPoolExecutor | None = None
 
     def write(self, out: Float32Array, part: Batch, x: Float32Array, addresses: Sequence[Address]) -> None:
-        """Write the noisy copies of a batch, one row each."""
+        """Write the noisy copies of a batch of the inputs ``x`` into ``out``, one row each."""
         whole: list[tuple[Float32Array, Address, Float32Array]] = []
         for some, position, block, low in part.pieces():
             rows, address = out[some], addresses[position].at(block)
@@ -207,16 +211,17 @@ def kept(scores: Float32Array, columns: IntArray) -> Float32Array:
 
 
 EVERY = 128
-"""Batches between two replays: they take less than a hundredth of the time."""
+"""Of so many batches one is run again, which takes less than a hundredth of the time."""
 
 KEPT = 64
-"""Largest number of rows of an earlier batch in a replay."""
+"""Largest number of rows of an earlier batch that replace rows of a batch that is run again."""
 
 ROWS_RUN_ALONE = 8
 """Rows of the first batch that are run again, alone, under noise that is computed with rounding."""
 
 LOGIT_RANGE_SHARE, LARGEST_LOGIT_SHARE = 0.05, 1e-4
-"""Tolerance of the comparison of logits, in shares of their range and of the largest one; a warning depends on it."""
+"""How far logits may differ when rows are run again alone: these shares of their range and of the largest one, added. A
+warning depends on it."""
 
 
 class RepeatCheck:
@@ -241,7 +246,7 @@ class RepeatCheck:
         return self._exact or self._batches == 0
 
     def look(self, batch: Any, logits: Any) -> None:
-        """Record a batch and its logits, and run rows again where it is time."""
+        """Take a batch and its logits, and run rows of it again if it is their turn."""
         if not self._exact:
             rows = max(1, min(ROWS_RUN_ALONE, len(batch) // 2))
             self._compare(self._reverse(batch[:rows]), self._reverse(logits[:rows]))
@@ -276,7 +281,10 @@ class RepeatCheck:
         self._compared += len(batch)
 
     def counts(self) -> tuple[int, int]:
-        """Return the numbers of rows compared and different; if none was compared yet, run the last batch again now."""
+        """Return how many rows were run again, and how many of them gave other logits.
+
+        If none was run again yet, the last batch is run again now.
+        """
         if self._compared == 0 and self._last is not None:
             self._again()
         self._last = None

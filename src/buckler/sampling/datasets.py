@@ -27,7 +27,10 @@ Loader = Callable[[Sequence[int]], Float32Array]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
-    """Inputs that are loaded by position; each keeps its id in every selection."""
+    """Inputs with ids and labels (None if unknown), which ``loader`` returns for positions, as float32.
+
+    Their values must lie in [``low``, ``high``]. An input keeps its id in every selection.
+    """
 
     ids: tuple[str, ...]
     labels: IntArray | None
@@ -48,7 +51,7 @@ class Dataset:
         return len(self.ids)
 
     def load(self, start: int, stop: int) -> Float32Array:
-        """Return inputs ``[start, stop)`` as float32; one outside of the declared range raises InvalidInput."""
+        """Return inputs ``start, ..., stop - 1`` as float32; a value outside of [low, high] raises InvalidInput."""
         x = self.loader(range(start, stop))
         with np.errstate(invalid="ignore"):
             outside = ~((x >= self.low) & (x <= self.high))
@@ -61,7 +64,7 @@ class Dataset:
         return x
 
     def select(self, *, every: int = 1, limit: int | None = None, ids: Iterable[str] | None = None) -> "Dataset":
-        """Return the data set of every k-th input, of these only ``ids`` if given, of these the first ``limit``."""
+        """Return a data set of some inputs: every ``every``-th, of these only ``ids``, of these the first ``limit``."""
         chosen = list(range(0, len(self.ids), check_whole("every", every, 1)))
         if ids is not None:
             wanted = set(ids)
@@ -90,12 +93,12 @@ def open_dataset(
     value_range: tuple[float, float] = (0.0, 1.0),
     noise: Noise | None = None,
 ) -> Dataset:
-    """Return the data set behind a name or path.
+    """Return the data set ``name``: ``digits``, or the path of an array file, a folder of images or CIFAR-10's folder.
 
     ``labels`` is an ``.npy`` file of classes for arrays that come without. ``resize`` scales the shorter side of each
-    image of a folder and ``crop`` cuts the centre. ``value_range`` is the declared range of arrays: bytes are spread
-    over it, other numbers are taken as they are and must lie in it. Arrays whose values float32 moves too far for the
-    ``noise`` are refused when they are loaded.
+    image of a folder to so many pixels, and ``crop`` cuts a square of so many out of the centre. ``value_range`` is the
+    declared range of arrays: bytes are spread over it, other numbers are taken as they are and must lie in it. Arrays
+    whose values float32 moves too far for the ``noise`` are refused when they are loaded.
     """
     low, high = check_value_range(value_range)
     path, cifar10 = Path(name), (Path(name) / "test_batch.bin").is_file()
@@ -128,7 +131,7 @@ def open_dataset(
 
 
 def bundled_digits() -> tuple[FloatArray, IntArray]:
-    """Return scikit-learn's 1,797 handwritten digits ``[inputs, 8, 8]``, from 0 to 16, and their classes."""
+    """Return scikit-learn's 1,797 handwritten digits ``[inputs, 8, 8]``, pixels from 0 to 16, and their classes."""
     try:
         from sklearn.datasets import load_digits
     except ImportError:
@@ -170,7 +173,7 @@ def open_array(
 
     Bytes are images, spread over [low, high]; a last axis of 1 or 3 holds their channels and is moved to the front.
     Other numbers are taken as they are and must lie in [low, high]. Ids are the rows' numbers, or ``index`` where the
-    file has it.
+    file has it. ``labels`` and ``noise`` are as in ``open_dataset``.
     """
     held = _read_arrays(path)
     key = "x_test" if "x_test" in held else "x"
@@ -216,7 +219,10 @@ def open_cifar10(folder: Path) -> Dataset:
 
 
 def channels_first(pixels: AnyArray) -> AnyArray:
-    """Return images with their channels before height and width."""
+    """Return images ``[inputs, channels, height, width]`` of those with their channels last, or without channels.
+
+    Channels are taken to be last if that axis has a length of 1 or 3 and the second axis does not.
+    """
     if pixels.ndim == 4 and pixels.shape[-1] in {1, 3} and pixels.shape[1] not in {1, 3}:
         return np.ascontiguousarray(np.moveaxis(pixels, -1, 1))
     return pixels[:, None] if pixels.ndim == 3 else pixels
@@ -249,7 +255,12 @@ MAX_PIXELS = 64_000_000
 
 
 def open_folder(folder: Path, *, resize: int | None = None, crop: int | None = None) -> Dataset:
-    """Return the images of a folder; ids are the relative paths, classes in the order of the subfolders' names."""
+    """Return the data set of a folder's images; their ids are their paths inside of it.
+
+    Each subfolder is a class, 0, 1, ... in the order of their names; a table ``labels.csv`` with the columns file and
+    label is used in place of subfolders. Images with neither have no labels. ``resize`` and ``crop`` are as in
+    ``open_dataset``.
+    """
     if resize is not None:
         resize = check_whole("resize", resize, 1, 10_000)
     if crop is not None:
@@ -323,7 +334,10 @@ def _labelled(folder: Path) -> tuple[list[Path], list[int]]:
 
 
 def read_image(path: Path, name: str, *, resize: int | None = None, crop: int | None = None) -> Float32Array:
-    """Return an image as float32 ``[3, height, width]`` in [0, 1]."""
+    """Return the image in a file as float32 ``[3, height, width]`` in [0, 1]; errors call it ``name``.
+
+    ``resize`` and ``crop`` are as in ``open_dataset``.
+    """
     try:
         from PIL import Image
     except ImportError:

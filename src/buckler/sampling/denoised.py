@@ -39,16 +39,17 @@ from torch import Tensor, nn
 
 
 class Denoised(nn.Module):
-    """``x -> classifier(to_classifier(denoiser(x)))``, for inputs with Gaussian noise of deviation ``sigma``.
+    """A module ``x -> classifier(to_classifier(denoiser(x)))``, for inputs with Gaussian noise of deviation ``sigma``.
 
     **Guarantee.** None of its own: it is a classifier, and a certificate is about the pair. ``Smoothed`` adds the
     noise, at the resolution of the input, and refuses another ``sigma``.
 
     ``denoiser`` and ``classifier`` are torch modules. A denoiser with a second argument that has no default, or is
-    called sigma, is told the deviation: ``denoiser(x, sigma)``; any other is called with the images alone. Where it
-    works in other units than the input, ``to_denoiser = (scale, shift)``: it sees ``scale x + shift``, is told
-    ``scale sigma``, and its answer is taken back to the units of the input. ``to_classifier`` is what lies between the
-    two, a resize for instance; normalisation may be put there too, or into the classifier (``Normalized``).
+    called sigma, is told the deviation: ``denoiser(x, sigma)``; any other is called with the images alone. Where the
+    denoiser works in other units than the input, give ``to_denoiser = (scale, shift)``: it is then called with
+    ``scale x + shift`` and ``scale sigma``, and its output is taken back to the units of the input. ``to_classifier``
+    is a function applied between the two, a resize for instance; normalisation may be put there too, or into the
+    classifier (``Normalized``).
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Denoised(nn.Module):
         to_denoiser: tuple[float, float] | None = None,
         to_classifier: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        """Hold both; a sigma that the denoiser was not made for raises InvalidInput."""
+        """Join denoiser and classifier; a sigma that the denoiser was not made for raises InvalidInput."""
         super().__init__()
         self.denoiser_sigma = check_positive("sigma", sigma)
         scale, shift = (1.0, 0.0) if to_denoiser is None else to_denoiser
@@ -78,7 +79,7 @@ class Denoised(nn.Module):
         self.classifier = check_module("classifier", classifier)
 
     def forward(self, x: Tensor) -> Any:
-        """Return the classifier's output for the denoised images."""
+        """Return the classifier's output for images ``x`` with noise, after the denoiser."""
         seen = x if self._scale == 1.0 and self._shift == 0.0 else self._scale * x + self._shift
         clean = self.denoiser(seen, self._level) if self._is_told else self.denoiser(seen)
         if not isinstance(clean, Tensor) or clean.shape != x.shape:
@@ -89,7 +90,7 @@ class Denoised(nn.Module):
 
 
 def check_module(name: str, model: Any) -> nn.Module:
-    """Return a torch module; anything else raises InvalidInput."""
+    """Return ``model`` if it is a torch module; anything else raises InvalidInput, which calls it ``name``."""
     if not isinstance(model, nn.Module):
         raise InvalidInput(f"{name} must be a torch module; got {show(model)}")
     return model
@@ -112,11 +113,12 @@ Predicts = Literal["epsilon", "sample", "v_prediction"]
 
 
 class Diffusion(nn.Module):
-    """``diffusion(x, sigma)``: the clean images in [0, 1], from images with noise of deviation ``sigma``, in one step.
+    """A denoiser made of a diffusion model: ``diffusion(x, sigma)`` estimates the clean images in [0, 1], in one step.
 
-    ``network(z, t)`` is the model, ``abar`` its schedule (``schedule``), ``predicts`` what it returns: the noise, the
-    image, or the velocity. ``sigmas`` are the smallest and the largest deviation of the schedule; between two steps
-    the nearer one is taken.
+    ``x`` are images with Gaussian noise of deviation ``sigma``. ``network(z, t)`` is the diffusion model at time step
+    t; ``abar`` are the products ``abar_t`` of its schedule (``schedule``), which fall with t; ``predicts`` says what
+    the network returns: the noise (epsilon), the image (sample) or the velocity (v_prediction). ``sigmas`` are the
+    smallest and the largest deviation of the schedule; between two steps the nearer one is taken.
     """
 
     def __init__(self, network: nn.Module, abar: Sequence[float] | FloatArray, predicts: Predicts = "epsilon") -> None:
@@ -132,11 +134,11 @@ class Diffusion(nn.Module):
 
     @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
     def step(self, sigma: float) -> int:
-        """Return the time step whose noise is nearest to that of an image in [0, 1] with this deviation."""
+        """Return the time step t whose noise is nearest to noise of deviation ``sigma`` on images in [0, 1]."""
         return int(np.abs(self._levels - 2.0 * sigma).argmin())
 
     def forward(self, x: Tensor, sigma: float) -> Tensor:
-        """Return the estimate, clipped to [0, 1]."""
+        """Return the estimate of the clean images, clipped to [0, 1]."""
         t = self.step(sigma)
         image, noise = math.sqrt(self._abar[t]), math.sqrt(1.0 - self._abar[t])
         z = image * (2.0 * x - 1.0)
@@ -150,7 +152,9 @@ class Diffusion(nn.Module):
 
 
 def schedule(settings: Mapping[str, Any]) -> FloatArray:
-    """Return the products ``abar_t`` of a schedule as diffusers writes it, in ``scheduler_config.json``.
+    """Return the schedule ``abar_t = (1 - beta_0) ... (1 - beta_t)`` of settings as in ``scheduler_config.json``.
+
+    The file is written by diffusers. ``sqrt(abar_t)`` is what the model's training multiplies an image by at step t.
 
     >>> abar = schedule({"beta_schedule": "linear", "beta_start": 1e-4, "beta_end": 0.02, "num_train_timesteps": 1000})
     >>> len(abar), round(float(abar[0]), 6), f"{abar[-1]:.3g}"

@@ -1,6 +1,6 @@
 """Noise and votes on a device, in torch: the backend, and noise that is drawn where the classifier is. Loads torch.
 
-Votes are integers in a tally on the device, so the order of adding does not matter and no batch is waited for. NaN and
+Votes are counted in integers on the device, so the order of adding does not matter and no batch is waited for. NaN and
 Inf are counted too, and read when the engine calls ``settle``.
 
 There are three makers of noisy copies. ``cpu.NoisyCopies`` makes them on the host; ``CudaNoise`` from the device's own
@@ -32,14 +32,14 @@ from buckler.types import AnyArray, Float32Array, IntArray
 
 
 class CudaNoise:
-    """Maker of noisy copies from unit normal numbers of the device's own counter-based generator.
+    """Maker of noisy copies, under Gaussian noise, from unit normal numbers of a CUDA device's own generator.
 
     The numbers depend on the size of the tensor filled, so a block is always drawn whole. The last block is kept for a
     batch that ends inside of it.
     """
 
     def __init__(self, device: str, spread: Float32Array | None = None) -> None:
-        """Take the device, and what a unit normal number is multiplied by: one number, or one for each value."""
+        """Take the device, and what unit normal numbers are multiplied by: one number, or one for each value."""
         self._generator = torch.Generator(device=device)
         self._open: Address | None = None
         self._block = torch.empty(0)
@@ -47,7 +47,7 @@ class CudaNoise:
         self._spread = torch.as_tensor(scale, device=device) if scale.ndim else float(scale)
 
     def load(self, x: Float32Array) -> None:
-        """Send the inputs."""
+        """Send the inputs ``x`` to the device."""
         self._x = torch.from_numpy(x).to(self._device)
 
     def write(self, out: Tensor, part: Batch, addresses: Sequence[Address]) -> None:
@@ -57,7 +57,7 @@ class CudaNoise:
         out.mul_(self._spread).add_(self._x[torch.from_numpy(part.inputs).to(self._device, non_blocking=True)])
 
     def fill(self, out: Tensor, address: Address, low: int) -> None:
-        """Write rows ``[low, low + len(out))`` of the block's unit normal numbers into ``out``."""
+        """Write unit normal numbers of the block at ``address`` into ``out``, whose first row is row ``low`` of it."""
         if low == 0 and len(out) == NOISE_BLOCK:
             self._draw(out, address)
             return
@@ -79,25 +79,25 @@ SIGN = -(1 << 63)
 """Flips the highest bit of a word, so that signed integers, which torch has, compare like unsigned ones."""
 
 GUIDE_BITS = 15
-"""Highest bits of a word that index the guide, which narrows the search for its threshold. A larger guide leaves the
-fastest memory, a smaller one leaves more to search. Heuristic: affects speed alone."""
+"""How many of a word's highest bits index the guide, a table that narrows the search for its threshold. A larger table
+leaves the fastest memory, a smaller one leaves more to search. Heuristic: affects speed alone."""
 
 TILE = 256
 """Counters, of four words each, for each program of a kernel. Heuristic: affects speed alone."""
 
 DEVICE_VALUES_AT_A_TIME = 1 << 26
-"""Values of noisy copies made at a time, half a gigabyte of words, but at least one row."""
+"""Values of noisy copies made at a time, half a gigabyte of words, but at least one copy."""
 
 COMPARED = 3
 """Copies of the first input that are compared with the host's before any vote is counted."""
 
 WORD_MASK = (1 << 64) - 1
-"""Mask of the bits of a word."""
+"""Mask of the 64 bits of a word."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowWords:
-    """Addresses of the words of rows: both halves of each row's key and the number of its first word, on the device."""
+    """Where to draw each row's ``count`` random words: both halves of its key and the number of its first word."""
 
     low: Tensor
     high: Tensor
@@ -110,11 +110,11 @@ class RowWords:
 
     @property
     def programs(self) -> tuple[int, int]:
-        """Launch grid of a kernel: a program for each row and each tile of the counters that give the row's words."""
+        """Launch grid of a kernel: rows, and tiles of the counters that give a row's words."""
         return len(self.first), -(-(self.count // 4 + 2) // TILE)
 
     def words(self) -> Tensor:
-        """Return words ``[rows, count]`` as signed integers."""
+        """Return the random words ``[rows, count]``, as signed 64-bit integers."""
         from buckler.sampling.kernels import philox_words
 
         out = self._empty(torch.int64)
@@ -122,7 +122,7 @@ class RowWords:
         return out
 
     def below(self, count: int) -> Tensor:
-        """Return whole numbers from 0 to ``count - 1`` as ``Words.below`` makes them, int32 ``[rows, count]``."""
+        """Return a whole number from 0 to ``count - 1`` for each word, int32, the same as ``Words.below``."""
         from buckler.sampling.kernels import philox_below
 
         out = self._empty(torch.int32)
@@ -130,7 +130,7 @@ class RowWords:
         return out
 
     def smallest(self, keep: int) -> Tensor:
-        """Return the places of the ``keep`` smallest words of each row, as ``Words.smallest`` finds them."""
+        """Return a mask of the ``keep`` smallest words of each row, the same as ``Words.smallest``."""
         from buckler.sampling.kernels import smallest_words
 
         order, out = self.words() ^ SIGN, self._empty(torch.int8)
@@ -146,13 +146,13 @@ class RowWords:
 
 
 class TableForm:
-    """Noise on a grid: each value of a copy is looked up in the noise's table, at the input's place plus a number."""
+    """Maker of copies under noise on a grid: values of the noise's table at the input's place plus a drawn number."""
 
     def __init__(self, noise: Any, device: str) -> None:
         self._noise, self._device = noise, device
 
     def load(self, x: Float32Array) -> None:
-        """Send the noise's table of float32, and the places of the inputs in it."""
+        """Send the noise's table of float32 to the device, and the places in it of the inputs ``x``."""
         table, at = self._noise.table(x)
         self._table = torch.from_numpy(table).to(self._device)
         self._at = torch.from_numpy(at.reshape(len(x), -1).astype(np.int32)).to(self._device)
@@ -160,7 +160,10 @@ class TableForm:
             self._start = torch.from_numpy(self._noise.start(x[0].size).astype(np.int32)).to(self._device)
 
     def write(self, out: Tensor, inputs: Tensor, rows: Any) -> None:
-        """Write the noisy copies, one for each row of words, or for each number of a copy."""
+        """Write into ``out[i]`` a noisy copy of input ``inputs[i]``, made from row i of the random words ``rows``.
+
+        Where copies are enumerated, ``rows`` holds their numbers.
+        """
         if self._noise.draws == "numbers":
             drawn = (self._start + rows.int()).remainder_(self._noise.count)
         else:
@@ -170,7 +173,7 @@ class TableForm:
 
 
 class GridForm(TableForm):
-    """``GridGaussian.noisy`` in one kernel: makes words, counts thresholds, adds whole numbers, looks floats up."""
+    """Maker of the copies of ``GridGaussian.noisy`` in one kernel, from random words to floats."""
 
     def __init__(self, noise: GridGaussian, device: str) -> None:
         super().__init__(noise, device)
@@ -181,7 +184,7 @@ class GridForm(TableForm):
         self._edges, self._low, self._guide = (torch.from_numpy(table).to(device) for table in tables)
 
     def write(self, out: Tensor, inputs: Tensor, rows: RowWords) -> None:
-        """Write the noisy copies, one for each row."""
+        """Write into ``out[i]`` a noisy copy of input ``inputs[i]``, made from row i of the random words ``rows``."""
         from buckler.sampling.kernels import grid_copies
 
         grid_copies[rows.programs](
@@ -191,17 +194,17 @@ class GridForm(TableForm):
 
 
 class AblationForm:
-    """``Ablation.noisy``: shows the pixels of the smallest words."""
+    """Maker of the copies of ``Ablation.noisy``: they show the pixels that have the smallest words."""
 
     def __init__(self, noise: Ablation, device: str) -> None:
         self._noise, self._device = noise, device
 
     def load(self, x: Float32Array) -> None:
-        """Send the inputs, channel by channel."""
+        """Send the inputs ``x`` to the device, as ``[inputs, channels, pixels]``."""
         self._x = torch.from_numpy(x.reshape(len(x), -1, self._noise.pixels)).to(self._device)
 
     def write(self, out: Tensor, inputs: Tensor, rows: RowWords) -> None:
-        """Write copies with all other pixels marked, one for each row."""
+        """Write into ``out[i]`` a noisy copy of input ``inputs[i]``, made from row i of the random words ``rows``."""
         shown = rows.smallest(self._noise.keep)
         out.copy_(torch.where(shown[:, None], self._x[inputs], self._noise.mark).view(out.shape))
 
@@ -213,19 +216,20 @@ FORMS: dict[str, Any] = {
     DerandomizedSplitting.name: TableForm,
     Ablation.name: AblationForm,
 }
-"""The form of each noise by its name: ``load(x)`` takes the inputs, ``write(out, inputs, rows)`` makes copies of them
-from the words of rows (from numbers, where copies are numbered), given the position of each row's input."""
+"""Name of a noise -> class that makes its copies on a device: ``load(x)`` takes the inputs, and ``write(out, inputs,
+rows)`` writes copies from the words of rows (from numbers, where copies are enumerated), ``inputs`` being the position
+of each row's input."""
 
 
 class DeviceWords:
-    """Maker of noisy copies from random words on a device."""
+    """Maker of noisy copies from random words, or of enumerated copies, on a device: the same bits as on the host."""
 
     def __init__(self, noise: BaseNoise, device: str) -> None:
         self._noise, self._device, self._compared = noise, device, False
         self._form = FORMS[noise.name](noise, device)
 
     def load(self, x: Float32Array) -> None:
-        """Send the inputs; the first time, compare some copies with the host's."""
+        """Send the inputs ``x`` to the device; the first time, raise BucklerError if copies differ from the host's."""
         self._shape = x.shape[1:]
         self._form.load(x)
         if not self._compared:
@@ -266,7 +270,7 @@ class DeviceWords:
 
 
 def device_copies(noise: BaseNoise, device: torch.device, generator: GeneratorKind) -> CudaNoise | DeviceWords | None:
-    """Return the maker of noisy copies on a device; None where the host draws, without CUDA, Triton or a form."""
+    """Return what makes noisy copies on the device, or None where the host makes them: without CUDA, or Triton."""
     if generator == "cuda":
         return CudaNoise(str(device), noise.spread)
     fits = device.type == "cuda" and AVAILABLE and noise.draws != "gaussian" and noise.name in FORMS
@@ -274,24 +278,24 @@ def device_copies(noise: BaseNoise, device: torch.device, generator: GeneratorKi
 
 
 class TorchBackend(Backend):
-    """Backend for a torch module on any device."""
+    """Backend of a torch module, on any device: runs batches of noisy copies and counts votes there."""
 
     out_of_memory: tuple[type[BaseException], ...] = (torch.OutOfMemoryError, MemoryError)
 
     def __init__(self, classifier: Classifier, *, noise: BaseNoise, generator: GeneratorKind, **settings: Any) -> None:
-        """Open a backend, with noise from the ``generator`` and the other settings of ``Backend``."""
+        """Hold a classifier and its noise, drawn by ``generator``; ``settings`` are more arguments of ``Backend``."""
         super().__init__(classifier, noise=noise, **settings)
         self._device = torch.device(classifier.device)
         self._copies = device_copies(noise, self._device, generator)
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
-        """Store the inputs, their noise addresses and which scores to keep (``keep``); zero ``slots`` vote counts."""
+        """Store inputs, the addresses of their noise and which scores to keep (``keep``); set ``slots`` votes to 0."""
         super().load(x, addresses, slots, keep)
         if self._copies is not None:
             self._copies.load(x)
 
     def step(self, part: Batch, slots: IntArray) -> None:
-        """Run these draws and count their votes."""
+        """Run the draws in a batch and count each row's vote, in the vote count ``slots[row] + class``."""
         logits = self.logits(part)
         inputs, places = self._send(part.inputs), self._send(slots) + logits.argmax(dim=1)
         bad = (~torch.isfinite(logits)).any(dim=1).to(torch.int64)
@@ -306,12 +310,12 @@ class TorchBackend(Backend):
             self._rows.append(rows)
 
     def settle(self) -> tuple[IntArray, list[Float32Array]]:
-        """Wait for the device; return the count of NaN or Inf rows by input, and the scores since the last call."""
+        """Wait for the device; return each input's number of NaN or Inf rows of logits, and scores not yet returned."""
         rows, self._rows = self._rows, []
         return self._bad.cpu().numpy(), [torch.cat(rows).cpu().numpy()] if rows else []
 
     def votes(self) -> IntArray:
-        """Return the tally."""
+        """Return the vote counts: as many numbers as ``load`` was told ``slots``."""
         return np.asarray(self._votes.cpu())
 
     def release(self) -> None:
@@ -364,7 +368,8 @@ _SETTINGS = Lock()
 def repeatable() -> Iterator[None]:
     """Let torch use deterministic algorithms, chosen without timing, and restore its settings afterwards.
 
-    Operations without one run as usual; rows that are run a second time tell whether it mattered (``cpu.RepeatCheck``).
+    Operations that have none run as usual; rows that are run a second time show whether it mattered
+    (``cpu.RepeatCheck``).
     The settings are global: if contexts overlap in threads, the last one to end restores them.
     """
     cudnn = torch.backends.cudnn

@@ -6,10 +6,11 @@ same kind of hardware gives the same bytes.
 When a device runs out of memory the batch is halved and drawing goes on: the noise is the same, but kernels may round
 differently for another batch shape, so ``Engine.rows`` tells what was used and a run writes it down.
 
-``draw_until_decided`` draws for inputs until a ``Decider`` has seen enough of each. It gathers what the undecided
-inputs want into shared batches, and a decided input makes room for the next one waiting, so the device stays full as
-inputs finish. The draws of an input are handed over in stream order and in the sizes asked for, whatever the
-scheduling: its decision is a function of that input alone (for a classifier whose rows do not depend on one another).
+``draw_until_decided`` draws for inputs until a ``Decider`` needs no more draws of any. It gathers the draws that it
+asks for into shared batches, and an input that needs no more makes room for the next one waiting, so the device stays
+full as inputs finish. The ``Decider`` gets the votes of an input in stream order and in the sizes it asked for,
+whatever the scheduling: its decision is a function of that input alone (for a classifier whose rows do not depend on
+one another).
 """
 
 import time
@@ -50,16 +51,16 @@ from buckler.sampling.streams import (
 from buckler.types import ArrayLike, BoolArray, Float32Array, FloatArray, IntArray, Noise
 
 BATCH_SIZE = 512
-"""Rows of a batch by default: small networks on a CPU like it; a large device wants a few thousand."""
+"""Rows of a batch by default: right for small networks on a CPU; a large device needs a few thousand."""
 
 MOST_VALUES = 2**28
-"""Values of one input at most. What drawing takes from alpha is computed for no more (T24)."""
+"""Values of one input at most. What imperfect random numbers take from alpha is computed for no more (T24)."""
 
 GROUP, LONGEST_GROUP = 16, 1.0
-"""Most batches, and about the most seconds, between two waits for the device."""
+"""Most batches, and about the most seconds, after which the engine waits for the device and reads its results."""
 
 ROUND = 4
-"""Batches of a round of ``draw_until_decided``, unless one request is larger."""
+"""Most batches in a round of ``draw_until_decided``, unless one request is larger."""
 
 OTHER_LOGITS = (
     "the model gave some inputs other logits when it was run on them again in another batch. If its answer to a row "
@@ -73,7 +74,10 @@ _Result = TypeVar("_Result")
 
 
 class Engine:
-    """Draws and counts votes of one classifier under one noise (a sigma is Gaussian) and seed, in ``session()``."""
+    """Sampler of one classifier under one noise (Gaussian, if ``sigma`` is given) and seed: counts votes, keeps scores.
+
+    Call its methods inside ``with engine.session()``.
+    """
 
     def __init__(
         self,
@@ -87,10 +91,10 @@ class Engine:
         generator: GeneratorKind | None = None,
         workers: int | None = None,
     ) -> None:
-        """Validate the settings and open a backend.
+        """Check the arguments and open a backend; exactly one of ``sigma`` and ``noise`` is given.
 
-        ``generator`` defaults to the device's own generator on cuda, for noise drawn from normals. ``workers``
-        threads make noise on the host, as many as there are processors unless told; the draws are the same.
+        ``generator`` defaults to ``cuda``, the device's own, for Gaussian noise on CUDA, and to ``philox`` otherwise.
+        ``workers`` threads make noise on the host, one for each processor if None; the draws are the same.
         """
         self.noise = as_noise(sigma, noise)
         for wanted in classifier.denoiser_sigmas:
@@ -121,15 +125,15 @@ class Engine:
 
     @property
     def rows(self) -> int:
-        """Rows of a batch: the batch size, halved as often as memory ran out."""
+        """Rows of a batch: ``batch_size``, halved each time that memory ran out."""
         return self._backend.rows
 
     @contextmanager
     def session(self) -> Iterator[None]:
-        """Prepare the classifier for drawing, and restore it at the end.
+        """Prepare the classifier for drawing, a torch module by eval mode, and restore it at the end.
 
-        Warn once if rows gave other logits when they were run again. Under noise that is exact in floating point any
-        difference counts; under other noise, only one that is larger than rounding explains.
+        At the end it warns, once, if rows gave other logits when they were run again in another batch. Under noise that
+        is exact in floating point any difference counts; under other noise, only one larger than rounding explains.
         """
         with self.classifier.session():
             yield
@@ -154,7 +158,7 @@ class Engine:
     def replayed(self) -> tuple[int, int]:
         """Return how many rows were run again at other places among other rows, and how many gave other logits.
 
-        Counted under noise that is exact in floating point, and (0, 0) otherwise. Call inside ``session()``.
+        Rows are counted under noise that is exact in floating point; under other noise it returns (0, 0).
         """
         return self._backend.replayed() if self.noise.idealised is None else (0, 0)
 
@@ -168,11 +172,12 @@ class Engine:
         checkpoints: Sequence[int] = (2**62,),
         keep: KeptScores | None = None,
     ) -> Generator[int, None, IntArray]:
-        """Draw what is requested; yield the draws of each group of batches, and return the votes.
+        """Make the requested draws in ``stream``; yield how many each group of batches made, and return their votes.
 
-        Votes ``[input, segment, class]`` are counted segment by segment between the checkpoints. Scores go to the sink
-        of ``keep`` in the order of the requests, a group of batches at a time, so memory does not grow with the number
-        of draws. Call inside ``session()``.
+        Votes ``[inputs, segments, classes]`` are counted in segments: draw i of an input counts in the first segment
+        whose checkpoint is above i, by default in a single one. Requests name inputs by their row in ``x``; ``ids``
+        are their ids. With ``keep``, ``keep.sink`` is called with the scores in the order of the requests, a group of
+        batches at a time, so memory does not grow with the number of draws.
         """
         inputs = check_inputs(x, ids, self.noise)
         for name, one in zip(ids, inputs, strict=True):
@@ -207,14 +212,14 @@ class Engine:
     def draw(
         self, x: ArrayLike, ids: Sequence[str], stream: Stream, requests: Iterable[Request], **options: Any
     ) -> IntArray:
-        """Return the votes ``[input, segment, class]`` of the requested draws; options are those of ``steps``."""
+        """Return the votes ``[inputs, segments, classes]`` of the requested draws; ``options`` are as in ``steps``."""
         return exhaust(self.steps(x, ids, stream, requests, **options))
 
     def votes(self, x: ArrayLike, ids: Sequence[str], stream: Stream, n: int, start: int = 0) -> IntArray:
-        """Return the votes ``[inputs, m]`` of draws ``start, ..., start + n - 1`` of every input.
+        """Return the votes ``[inputs, classes]`` of draws ``start, ..., start + n - 1`` of every input.
 
-        The noise is a function of (seed, id, stream) and the index of the draw, so votes of ``n`` draws and of the next
-        ``n`` add up to those of ``2 n``.
+        The noise is a function of (seed, id, stream) and the number of the draw, so votes of ``n`` draws and of the
+        next ``n`` add up to those of ``2 n``.
 
         >>> def sign(batch):  # class 1 where the mean is above zero
         ...     return np.stack([0 * batch.mean(1), batch.mean(1)], axis=1)
@@ -228,7 +233,7 @@ class Engine:
     def vote_steps(
         self, x: ArrayLike, ids: Sequence[str], stream: Stream, n: int, start: int = 0, keep: KeptScores | None = None
     ) -> Generator[int, None, IntArray]:
-        """Yield the draws made, and return what ``votes`` returns; scores go to the sink of ``keep``."""
+        """Yield how many draws each group of batches made; return what ``votes`` does; ``keep`` is as in ``steps``."""
         n, start = check_whole("n", n, 1), check_whole("start", start, 0)
         requests = [Request(i, start, start + n) for i in range(len(ids))]
         return (yield from self.steps(x, ids, stream, requests, keep=keep))[:, 0]
@@ -236,9 +241,9 @@ class Engine:
     def score_steps(
         self, x: ArrayLike, ids: Sequence[str], stream: Stream, n: int, make: ScoreMap, start: int = 0
     ) -> Generator[int, None, FloatArray]:
-        """Yield the draws made, and return the scores ``[inputs, n, m]`` that ``make`` gives for their logits.
+        """Yield how many draws each group of batches made, and return the scores of all, ``[inputs, n, classes]``.
 
-        The draws are those of ``votes``.
+        ``make`` computes scores from logits; the draws are those of ``votes``.
         """
         rows: list[Float32Array] = []
         yield from self.vote_steps(x, ids, stream, n, start, keep=KeptScores(make, rows.append))
@@ -292,7 +297,7 @@ class Engine:
 
 
 def exhaust(steps: Generator[int, None, _Result], tick: Callable[[int], None] = lambda _: None) -> _Result:
-    """Return what a generator returns, after all its steps; ``tick`` is called with the draws of each."""
+    """Run a generator to its end and return what it returns; ``tick`` is called with each number of draws it yields."""
     while True:
         try:
             tick(next(steps))
@@ -301,13 +306,13 @@ def exhaust(steps: Generator[int, None, _Result], tick: Callable[[int], None] = 
 
 
 def show_problem(problem: Exception) -> str:
-    """Return what went wrong in one line, with the type of a foreign exception."""
+    """Return an exception's message in one line, with its type unless it is a ClassifierError."""
     text = " ".join(str(problem).split())[:300]
     return text if isinstance(problem, ClassifierError) else f"{type(problem).__name__}: {text}"
 
 
 def check_inputs(x: ArrayLike, ids: Sequence[str], noise: Noise) -> Float32Array:
-    """Return ``x`` as float32 ``[inputs, ...]``; inputs or ids that cannot be drawn for raise InvalidInput."""
+    """Return ``x`` as float32 ``[inputs, ...]``; raise InvalidInput for wrong shapes, values or ``ids``."""
     inputs = to_float32("x", x, noise)
     if inputs.ndim < 2 or inputs.size == 0:
         raise InvalidInput(f"x must have shape [inputs, ...] with at least one value each; got {inputs.shape}")
@@ -318,26 +323,29 @@ def check_inputs(x: ArrayLike, ids: Sequence[str], noise: Noise) -> Float32Array
 
 
 class Decider(Protocol):
-    """Protocol of a sequential test of inputs, known by position: it asks for draws, takes votes and decides."""
+    """Protocol of a sequential test of each of several inputs: it asks for draws, and takes their votes.
+
+    Inputs are named by their positions, 0, 1, ... An input is undecided while its test needs more draws.
+    """
 
     @property
     def n(self) -> IntArray:
-        """Draws that each input has had."""
+        """How many draws of each input the test has taken, ``[inputs]``."""
 
     @property
     def undecided(self) -> IntArray:
-        """Positions of the inputs that want more draws, ``[k]``."""
+        """Positions of the inputs whose tests need more draws."""
 
     def batch_sizes(self, rows: IntArray) -> IntArray:
-        """Return how many draws each of these undecided inputs wants next, at least one."""
+        """Return how many draws the test asks for next, at least one, for each of the undecided inputs ``rows``."""
 
     def update(self, rows: IntArray, counts: IntArray) -> None:
-        """Take the votes ``counts[row, class]`` of the next draws of the inputs ``rows``."""
+        """Take votes ``counts[i, class]`` of the next draws of each input ``rows[i]``, and decide the inputs it can."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Round:
-    """What one round did: the number of draws it made, and the inputs that it decided."""
+    """What a round of ``draw_until_decided`` did: how many draws it made, and positions of inputs decided by them."""
 
     drawn: int
     finished: IntArray
@@ -359,8 +367,9 @@ NONE: IntArray = np.zeros(0, dtype=np.int64)
 def filling(wanted: IntArray, rows: int) -> BoolArray:
     """Return which requests to draw now so that batches are full: in order, those that fit into whole batches.
 
-    A batch that is not full costs a device as much as a full one. The first request is always among them; otherwise
-    ``ROUND`` batches are filled at most, so that inputs are finished in order and little is lost by an interruption.
+    ``wanted`` are the requests' numbers of draws, ``rows`` those of a batch. A batch that is not full costs a device as
+    much as a full one. The first request is always among them; otherwise at most ``ROUND`` batches are filled, so that
+    inputs are finished in order and little is lost by an interruption.
 
     >>> filling(np.array([3, 4, 6, 2]), rows=10)
     array([ True,  True, False,  True])
@@ -377,11 +386,11 @@ def filling(wanted: IntArray, rows: int) -> BoolArray:
 def draw_until_decided(
     engine: Engine, x: ArrayLike, ids: Sequence[str], decider: Decider, *, stream: Stream = "estimation"
 ) -> Generator[Round, None, None]:
-    """Draw for all undecided inputs of ``decider``, round after round, and yield what each round did.
+    """Draw for the inputs that ``decider`` has not decided, round after round until it has; yield what each round did.
 
-    At most as many inputs as a batch has rows are under way at once. Where there is enough to draw they form two
-    groups, and while one is drawn, the votes of the other are looked at in a second thread. Between two rounds the
-    caller may use the inputs that finished, or leave; then it closes the iterator, after which ``decider`` is not
+    At most as many inputs as a batch has rows are drawn at once. Where there is enough to draw they form two groups,
+    and while the draws of one are made, ``decider`` takes the votes of the other in a second thread. Between two rounds
+    the caller may use the inputs that were decided, or stop by closing the iterator, after which ``decider`` is not
     called any more. Iterate inside ``engine.session()``.
     """
     inputs = check_inputs(x, ids, engine.noise)

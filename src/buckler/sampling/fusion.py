@@ -27,14 +27,18 @@ from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 FUSED_WIDTHS = (16, 32)
-"""Widths, in and out, that the usual kernels serve badly; wider layers are left to them."""
+"""Numbers of channels, in and out, for which the usual kernels are slow; wider layers are left to them."""
 
 TILES = {16: (128, 2), 32: (128, 4)}
-"""Output channels -> pixels of a program, and its warps."""
+"""Output channels -> pixels that one program of the kernel makes, and its warps."""
 
 
 def launch(x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, stride: int, relu: bool) -> Tensor:
-    """Return ``relu(convolution(x) + bias + shortcut)``, by the kernel; weights are ``[9, in, out]``."""
+    """Return ``relu(convolution(x, weight) + bias + shortcut)``, computed by the Triton kernel on a CUDA device.
+
+    ``x`` is ``[batch, in, height, width]`` and ``weight``, of a 3x3 convolution, ``[9, in, out]``; without a
+    ``shortcut`` or ``relu`` that part is left out.
+    """
     from buckler.sampling.kernels import convolve
 
     x = x.contiguous(memory_format=torch.channels_last)
@@ -61,9 +65,10 @@ if AVAILABLE:
 
 
 class FusedConvolution(nn.Module):
-    """``relu(convolution(x) + bias + shortcut)``, where ReLU and shortcut are optional.
+    """A layer that returns ``relu(convolution(x) + bias + shortcut)``, where ReLU and shortcut are optional.
 
-    By torch in float32 at first; on a CUDA device, once it is lowered to another dtype, by the kernel in that one.
+    At first torch computes it, in float32. After ``lower(dtype)`` the Triton kernel does, in that dtype, on a CUDA
+    device.
     """
 
     weight: Tensor
@@ -80,11 +85,11 @@ class FusedConvolution(nn.Module):
         self.register_buffer("bias", bias.float().contiguous())
 
     def lower(self, dtype: torch.dtype) -> None:
-        """Round the weights to ``dtype``; the bias stays in float32."""
+        """Round the weights to ``dtype``, in place; the bias stays in float32."""
         self.weight = self.weight.to(dtype)
 
     def forward(self, x: Tensor, shortcut: Tensor | None = None) -> Tensor:
-        """Return the finished layer."""
+        """Return the layer's output for ``x[batch, channels, height, width]`` and the ``shortcut`` to add, if any."""
         inputs, outputs = self.weight.shape[1:]
         # The kernel counts elements in 32 bits.
         low = AVAILABLE and self.weight.dtype is not torch.float32
@@ -98,7 +103,7 @@ class FusedConvolution(nn.Module):
 
 
 def fits(part: nn.Module) -> TypeGuard[nn.Conv2d]:
-    """Return whether this is a convolution that the kernel can do: 3x3, stride 1 or 2, few channels, no groups."""
+    """Return whether ``part`` is a convolution that the kernel can do: 3x3, stride 1 or 2, few channels, no groups."""
     return (
         type(part) is nn.Conv2d
         and part.kernel_size == (3, 3)
@@ -113,10 +118,10 @@ def fits(part: nn.Module) -> TypeGuard[nn.Conv2d]:
 
 
 ROWS = 8
-"""Rows of noise on which the fused module must agree with the one given."""
+"""Rows of random numbers on which a rewritten module must agree with the one it was made from."""
 
 AGREEMENT = 1e-3
-"""The largest difference between two logits, relative to the largest: float32 through a hundred layers and no more."""
+"""Largest difference of logits that counts as agreement, relative to the largest: rounding in a hundred layers."""
 
 _RELU = frozenset({torch.relu, functional.relu, "relu", "relu_"})
 _ADD = frozenset({operator.add, torch.add, "add"})
@@ -124,10 +129,11 @@ _ADD_TO_FIRST = frozenset({operator.iadd, "add_"})
 
 
 def fuse(module: nn.Module, dtype: torch.dtype, batch: torch.Tensor) -> nn.Module | None:
-    """Return the module with its convolutions of few channels in kernels of our own, in ``dtype``; for eval mode.
+    """Return a copy of the module whose convolutions of few channels run in our kernel, in ``dtype``; for eval mode.
 
-    None if it has no such convolution, or if the result differs from the module on noise. ``batch`` has the shape of an
-    input and lies on the module's device. The module given stays as it was; unchanged parts are shared with it.
+    None if it has no such convolution, if torch cannot trace it, or if the copy's outputs differ on random inputs.
+    ``batch`` shows the shape ``[rows, ...]``, type and device of inputs. The module given stays as it was; unchanged
+    parts are shared with it.
     """
     layers: list[FusedConvolution] = []
 
@@ -144,7 +150,10 @@ def fuse(module: nn.Module, dtype: torch.dtype, batch: torch.Tensor) -> nn.Modul
 
 
 def fold(module: nn.Module, batch: torch.Tensor) -> nn.Module | None:
-    """Return the module for eval mode with normalisations folded, or None as ``fuse``; it has gradients."""
+    """Return a copy of the module, for eval mode, whose convolutions take up the batch normalisations after them.
+
+    Gradients can pass through it. None, and what ``batch`` is for, are as in ``fuse``.
+    """
     return _rewritten(module, batch, _fold)
 
 
@@ -177,14 +186,15 @@ def _rewritten(
 
 
 _EVALUATED: dict[int, tuple[nn.Module, bool, int]] = {}
-"""Parts in eval mode now, by identity, each with its own mode and how many need it so; one module may serve threads."""
+"""Parts of modules that ``evaluating`` holds in eval mode now, by identity: part, its own mode, and how many callers
+need it so. Several threads may use one module."""
 
 _MODES = Lock()
 
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put every part of the module in eval mode, and give each back its own mode when nobody needs it so any more."""
+    """Put every part of the module in eval mode; at the end of the last context that holds it, restore its own mode."""
     parts = list(module.modules())
     with _MODES:
         for part in parts:

@@ -11,10 +11,11 @@ def convolve(  # type: ignore[no-untyped-def]
     INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, STRIDE: tl.constexpr,
     ADD: tl.constexpr, RELU: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Write ``TILE`` pixels of ``relu(convolution(x, weight) + bias + shortcut)``, channels last.
+    """Write ``TILE`` pixels of ``relu(convolution(x, weight) + bias + shortcut)`` into ``y``, channels last.
 
-    ``weight`` is ``[9, INPUTS, OUTPUTS]``; ``x`` is ``[*, HEIGHT, WIDTH, INPUTS]``; ``y`` and ``shortcut`` are
-    ``[*, ROWS, COLUMNS, OUTPUTS]``, ``pixels`` of them.
+    ``weight`` is ``[9, INPUTS, OUTPUTS]``, a 3x3 convolution; ``x`` is ``[images, HEIGHT, WIDTH, INPUTS]``; ``y`` and
+    ``shortcut`` are ``[images, ROWS, COLUMNS, OUTPUTS]`` with ``pixels`` pixels in all. The shortcut is added if
+    ``ADD``, and negative sums become 0 if ``RELU``.
     """
     pixel = tl.program_id(0) * TILE + tl.arange(0, TILE)
     here = pixel < pixels
@@ -50,9 +51,10 @@ def convolution_weight_gradient(  # type: ignore[no-untyped-def]
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
     PIXELS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Write the sum over ``PIXELS`` pixels of ``x`` at each of nine shifts times ``gradient``, channels last.
+    """Write a part of the gradient of the weights of ``convolve``, for stride 1, into ``parts``; channels last.
 
-    ``parts`` is ``[programs, 9, INPUTS, OUTPUTS]``: added up, the gradient of the weights of ``convolve`` of stride 1.
+    It is the sum over ``PIXELS`` pixels of ``x``, at each of nine shifts, times ``gradient``, that of the output.
+    ``parts`` is ``[programs, 9, INPUTS, OUTPUTS]``; added up over the programs they are the gradient.
     """
     ins = tl.arange(0, INPUTS)
     outs = tl.arange(0, OUTPUTS)
@@ -107,9 +109,10 @@ def _shifted(  # type: ignore[no-untyped-def]
 def philox_words(  # type: ignore[no-untyped-def]
     low_keys, high_keys, first, out, count, TILE: tl.constexpr
 ):  # plain: the compiler reads annotations
-    """Write ``count`` words of each row: those from ``first[row]`` on of NumPy's Philox-4x64 under the row's key.
+    """Write ``count`` random words of each row: those from ``first[row]`` on of NumPy's Philox-4x64 under its key.
 
-    A program makes four words of each of ``TILE`` counters of one row; torch holds them as signed integers.
+    ``low_keys`` and ``high_keys`` are the halves of the rows' keys. A program makes four words of each of ``TILE``
+    counters of one row; torch holds them as signed integers.
     """
     row = tl.program_id(0).to(tl.int64)
     place, words = _words(low_keys, high_keys, first, row, tl.program_id(1), 0, TILE)
@@ -138,7 +141,11 @@ def _words(low_keys, high_keys, first, row, tile, part, TILE: tl.constexpr):  # 
 def philox_below(  # type: ignore[no-untyped-def]
     low_keys, high_keys, first, out, count, below, TILE: tl.constexpr
 ):  # plain: the compiler reads annotations
-    """Write ``floor(u below / 2^128)`` for the ``count`` words of each row and their further bits, as int32."""
+    """Write a whole number from 0 to ``below - 1`` for each of a row's ``count`` words: ``floor(u below / 2^128)``.
+
+    u is the 128-bit number of a word and its further 64 bits (``noise.words``). Other arguments are those of
+    ``philox_words``; ``out`` is int32.
+    """
     row = tl.program_id(0).to(tl.int64)
     place, words = _words(low_keys, high_keys, first, row, tl.program_id(1), 0, TILE)
     factor = tl.zeros_like(words) + below
@@ -157,10 +164,11 @@ def philox_below(  # type: ignore[no-untyped-def]
 def smallest_words(  # type: ignore[no-untyped-def]
     low_keys, high_keys, first, words, last, out, count, keep, TILES, TILE: tl.constexpr
 ):  # plain: the compiler reads annotations
-    """Write which ``keep`` words of each row are smallest, given the signed words and the largest that is kept.
+    """Write 1 for the ``keep`` smallest of a row's ``count`` words and 0 for the others, as int8.
 
-    One program makes a row. Where more words equal ``last`` than are to be kept, those with the largest further bits
-    are dropped.
+    ``words`` are the words with their highest bit flipped, as signed integers, and ``last`` is the largest of these to
+    keep in each row. One program makes a row. Where more words equal ``last`` than are to be kept, those with the
+    largest further bits are dropped.
     """
     row = tl.program_id(0).to(tl.int64)
     largest = tl.load(last + row)
@@ -199,11 +207,12 @@ def grid_copies(  # type: ignore[no-untyped-def]
     low_keys, high_keys, first, inputs, at, guide, edges, low_edges, table, out, count,
     BITS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Write ``table[at[input] + thresholds reached by the word]`` for ``count`` words of each row, as ``philox_words``.
+    """Write noisy copies: ``table[at[input] + thresholds that the word reaches]`` for a row's ``count`` words.
 
-    Words whose highest ``BITS`` bits are c reach ``guide[c]`` to ``guide[c + 1]`` of the ``edges``, which are sorted
-    unsigned numbers; which of these is searched by bisection, and mostly there is nothing to search. Where a word
-    equals an edge, its further bits are compared with ``low_edges``.
+    A row's input is ``inputs[row]``; the words are those of ``philox_words``. ``edges`` and ``low_edges`` are the upper
+    and lower 64 bits of the thresholds, in rising order. Words whose highest ``BITS`` bits are c reach ``guide[c]`` to
+    ``guide[c + 1]`` of them; bisection finds how many, and mostly there is nothing to search. Where a word equals an
+    edge, its further bits are compared with ``low_edges``.
     """
     row = tl.program_id(0).to(tl.int64)
     place, words = _words(low_keys, high_keys, first, row, tl.program_id(1), 0, TILE)

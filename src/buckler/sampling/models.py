@@ -28,7 +28,7 @@ from buckler.sampling.weights import load_denoiser, load_network, weight_files
 from buckler.sampling.zoo import DenoiserCard, bundled
 
 ARCHITECTURE_NAMES = ("resnet110", "resnet50", "resnet20", "resnet20x3", "small_conv")
-"""The names in ``sampling.architectures``, which loads torch."""
+"""Names of the classifiers in ``sampling.architectures``, which loads torch."""
 
 
 def resolve_model(
@@ -43,9 +43,9 @@ def resolve_model(
 ) -> Classifier:
     """Return the classifier that a ``--model`` argument names, behind a ``denoiser`` if one is named.
 
-    ``mean`` and ``std`` put a normalisation inside, in place of the one of a transformers folder; ``sigma`` is the
-    standard deviation that the denoiser removes. ``running`` are options of ``as_classifier``. The classifier's
-    ``files`` are those of both.
+    ``mean`` and ``std``, given together, put a normalisation inside, in place of the one of a transformers folder.
+    ``sigma``, needed with a denoiser, is the deviation of the noise that it removes. ``running`` are options of
+    ``as_classifier``. The classifier's ``files`` are those of model and denoiser.
     """
     if (mean is None) != (std is None):
         raise InvalidInput("mean and std must be given together")
@@ -75,7 +75,10 @@ def resolve_model(
 
 
 def load_model(name: str, num_classes: int | None = None, *, normalise: bool = True) -> tuple[Any, Mapping[str, str]]:
-    """Return the model that a name stands for, and the hashes of its files."""
+    """Return the model that a ``--model`` argument names, and file name -> SHA-256 of the files it was loaded from.
+
+    Without ``normalise``, the normalisation of a transformers folder is left out.
+    """
     head, colon, tail = name.partition(":")
     if name.endswith(".onnx"):
         classifier = as_classifier(name)
@@ -97,10 +100,10 @@ def load_model(name: str, num_classes: int | None = None, *, normalise: bool = T
 
 
 def resolve_denoiser(name: str) -> tuple[Any, Mapping[str, str]]:
-    """Return the denoiser that a ``--denoiser`` argument names, and the hashes of its files.
+    """Return the denoiser that a ``--denoiser`` argument names, and file name -> SHA-256 of its files.
 
-    ``buckler:NAME``, ``unet:WEIGHTS`` as ``buckler train --denoiser`` wrote them, ``diffusers:FOLDER``, or
-    ``package.module:factory``.
+    The argument is ``buckler:NAME``, ``unet:WEIGHTS`` as ``buckler train --denoiser`` wrote them, ``diffusers:FOLDER``,
+    or ``package.module:factory``.
     """
     head, colon, tail = name.partition(":")
     if colon and head in {"buckler", "unet"}:
@@ -140,7 +143,10 @@ def modules_here() -> Iterator[None]:
 
 @contextmanager
 def errors_in_one_line(what: str) -> Iterator[None]:
-    """Run a user's own code with the working directory on ``sys.path``; what it raises becomes an InvalidInput."""
+    """Run the block, a user's own code, with the working directory on ``sys.path``.
+
+    What it raises becomes an InvalidInput of one line that begins with ``what``.
+    """
     with modules_here():
         try:
             yield
@@ -161,7 +167,10 @@ def _is_model(thing: Any) -> bool:
 
 
 def find_function(name: str, what: str) -> Callable[..., Any]:
-    """Return the function, or the model, that ``package.module:function`` names, also in the working directory."""
+    """Return the function, or the model, that a name ``package.module:function`` stands for.
+
+    Modules in the working directory are found too. Errors call the name's argument ``what``.
+    """
     module, _, function = name.partition(":")
     if module.endswith(".py") and Path(module).is_file():
         raise InvalidInput(f"{what} must name a module, {module[:-3]}:{function}, not its file; got {show(name)}")
@@ -175,7 +184,10 @@ def find_function(name: str, what: str) -> Callable[..., Any]:
 
 
 def call_factory(name: str, what: str = "model") -> Any:
-    """Return what the function of a name returns; a model in its place is returned as it is."""
+    """Call the function ``package.module:function`` and return its result; if it names a model, return that.
+
+    Errors call the name's argument ``what``.
+    """
     there = find_function(name, what)
     if _is_model(there):
         return there
@@ -185,7 +197,7 @@ def call_factory(name: str, what: str = "model") -> Any:
 
 PROCESSOR, SCHEDULE = "preprocessor_config.json", "scheduler_config.json"
 LARGEST_SETTINGS = 1 << 20
-"""Bytes of a file of settings, at most."""
+"""Largest size of a file of settings, in bytes."""
 
 RESAMPLING = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 """Pillow's numbers for the interpolations that torch has too."""
@@ -193,13 +205,13 @@ RESAMPLING = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 LARGEST_SIDE = 1 << 14
 
 HARMLESS = {"do_resize", "do_rescale", "do_normalize", "do_center_crop", "do_convert_rgb"}
-"""Processor settings that may be on: the step is done here, checked here, or left to the data."""
+"""Settings of an image processor that may be on: the step is done here, checked here, or left to the data."""
 
 
 def load_transformers(folder: Path, normalise: bool = True) -> tuple[Any, dict[str, str]]:
-    """Return an image classifier saved in a folder, with its image processor inside, and the hashes of its files.
+    """Return an image classifier saved by transformers, with its image processor inside, and its files' SHA-256.
 
-    Without ``normalise``, mean and std of the processor are left out: the caller puts others around it.
+    Without ``normalise``, the processor's normalisation is left out: the caller puts another around the model.
     """
     _settings(folder / "config.json")  # of bounded size, and JSON
     model = _loaded(folder, "transformers", "AutoModelForImageClassification", trust_remote_code=False)
@@ -240,7 +252,7 @@ def _prepared(model: Any, settings: Mapping[str, Any], normalise: bool) -> Any:
 
 
 def load_diffusers(folder: Path) -> tuple[Any, dict[str, str]]:
-    """Return a denoiser made of a saved ``UNet2DModel`` and its noise schedule, and the hashes of its files.
+    """Return a denoiser made of a saved ``UNet2DModel`` and its noise schedule, and file name -> SHA-256 of its files.
 
     ``folder`` is the model's folder, or a pipeline's folder with the model's in it, named ``unet``. The schedule is the
     file ``scheduler_config.json`` in the model's folder, or in a folder ``scheduler`` inside or beside that one.

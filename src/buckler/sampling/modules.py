@@ -31,7 +31,7 @@ from buckler.types import AnyArray, Float32Array, IntArray, Noise
 
 
 class NormalizedModule(nn.Module):
-    """``x -> model((x - mean) / std)``, the normalisation a part of the model."""
+    """A module ``x -> model((x - mean) / std)``: the model with its normalisation; channels are the second axis."""
 
     def __init__(self, model: nn.Module, mean: AnyArray, std: AnyArray) -> None:
         super().__init__()
@@ -46,7 +46,10 @@ class NormalizedModule(nn.Module):
 
 
 class Resized(nn.Module):
-    """``model`` for images of any size: others than its own are interpolated by ``mode``, refused if that is None."""
+    """``model`` for images of any size: those not of its own ``size``, (height, width), are interpolated by ``mode``.
+
+    If ``mode`` is None they raise InvalidInput.
+    """
 
     def __init__(self, model: nn.Module, size: tuple[int, int], mode: str | None) -> None:
         super().__init__()
@@ -66,7 +69,10 @@ class Resized(nn.Module):
 
 
 class TorchClassifier(Classifier):
-    """A ``torch.nn.Module`` as a classifier; an output with ``.logits`` (transformers) is unwrapped."""
+    """A Classifier of a ``torch.nn.Module``: float32 tensors on ``device`` -> logits.
+
+    Of an output with ``.logits``, as models of transformers return, these are taken.
+    """
 
     backend = "torch"
 
@@ -80,11 +86,11 @@ class TorchClassifier(Classifier):
         channels_last: bool = False,
         compile: bool = False,  # noqa: A002
     ) -> None:
-        """Wrap the module; a copy is made only where another device or memory format is asked for.
+        """Wrap the module; it is copied only if it lies on another device, or ``channels_last`` is asked for.
 
-        A ``dtype`` below float32 leaves the weights as they are and lets torch choose which operations run in it
-        (autocast). Compiled, weights are constants of the program, and layers of few channels are fused where the
-        device is CUDA, in such a ``dtype`` with ``channels_last`` (``fusion``).
+        A ``dtype`` other than float32 leaves the weights as they are and lets torch choose which operations run in it
+        (autocast). With ``compile``, weights are constants of the compiled program, and on CUDA, in such a ``dtype``
+        and with ``channels_last``, layers of few channels are fused (``fusion``).
         """
         for name, part in module.named_modules():
             if isinstance(part, _BatchNorm) and part.running_mean is None:
@@ -122,9 +128,10 @@ class TorchClassifier(Classifier):
             return self._logits(self._call, batch)
 
     def with_gradients(self, batch: Tensor) -> Tensor:
-        """Return the logits with the graph for gradients with respect to the batch.
+        """Return the logits of a batch, from which torch can compute gradients with respect to the batch.
 
-        This runs uncompiled. If the classifier is compiled, normalisations are folded into its weights here too.
+        The module runs uncompiled. If the classifier is a compiled one, batch normalisations are folded into the
+        convolutions before them here too.
         """
         if self._differentiable is None:
             folded = fold(self.module, self._laid_out(batch).to(self._input)) if self.compiled else None
@@ -150,14 +157,14 @@ class TorchClassifier(Classifier):
         return torch.compile(fused or self.module, dynamic=False, options={"freezing": fused is None})
 
     def session(self) -> AbstractContextManager[None]:
-        """Return a context in which every part of the module is in eval mode; it restores each part's mode."""
+        """Return a context in which every part of the module is in eval mode; its end restores each part's mode."""
         return evaluating(self.module)
 
 
 def infer_classes(module: nn.Module) -> int | None:
-    """Return the number of classes: the configured one (transformers), or the width of the last linear layer.
+    """Return a module's number of classes: that of a transformers config, else of the last linear layer; else None.
 
-    A guess: the first batch of logits is compared with it.
+    It is a guess: every batch of logits is compared with it.
     """
     last = None
     for part in module.modules():
@@ -179,11 +186,14 @@ def _device(name: str) -> torch.device:
 
 
 BLOCKS = 64
-"""Blocks of noise that one look may take."""
+"""Blocks of noise that one call of ``Gradients.look`` may take at most."""
 
 
 class Estimates(NamedTuple):
-    """At each point: votes of the noisy copies and their mean scores ``[points, m]``, and the gradient of the pair."""
+    """What ``Gradients.look`` returns at each point: votes of the noisy copies and mean scores, ``[points, classes]``.
+
+    ``gradient[points, ...]`` is that of the mean difference of two classes' scores.
+    """
 
     votes: Tensor
     scores: Tensor
@@ -191,10 +201,13 @@ class Estimates(NamedTuple):
 
 
 class Gradients:
-    """The model of an engine, at points near several inputs: votes and gradients; call it inside ``session()``."""
+    """Votes and gradients of an engine's smoothed classifier at points near several inputs, for attacks.
+
+    ``ids`` are the ids of the inputs, in whose stream ``attack`` it draws. Call its methods inside ``session()``.
+    """
 
     def __init__(self, engine: Engine, ids: Sequence[str]) -> None:
-        """Take an engine of a torch module: nothing else has gradients."""
+        """Take an engine whose classifier is a torch module, since nothing else has gradients."""
         if not isinstance(engine.classifier, TorchClassifier):
             raise InvalidInput(f"an attack needs gradients, so a torch module; got {show(engine.classifier)}")
         self._engine, self._classifier = engine, engine.classifier
@@ -205,23 +218,27 @@ class Gradients:
         self.rows = engine.rows
 
     def count(self, points: Float32Array, names: Sequence[str], n: int) -> Generator[int, None, IntArray]:
-        """Yield the draws made, and return the votes ``[points, m]`` of ``n`` draws in the stream ``attack``."""
+        """Yield how many draws were made, and return the votes ``[points, classes]`` of ``n`` draws at each point.
+
+        They are draws of the stream ``attack``, under the id that ``names`` gives each point.
+        """
         return (yield from self._engine.vote_steps(points, names, "attack", n))
 
     def judge(self, points: Float32Array, ids: Sequence[str], decider: Decider) -> Iterator[int]:
-        """Draw at points fixed now, in the stream ``refutation``, until the decider wants no more; yield the draws."""
+        """Draw at ``points`` in the stream ``refutation`` until ``decider`` has decided; yield how many were drawn."""
         for made in draw_until_decided(self._engine, points, ids, decider, stream="refutation"):
             yield made.drawn
 
     def session(self) -> AbstractContextManager[None]:
-        """Return the context in which to look and to draw; the module is given back as it was."""
+        """Return the engine's session: methods are called inside of it, and its end restores the module's mode."""
         return self._engine.session()
 
     def look(self, points: Tensor, inputs: IntArray, pair: Tensor, block: int, draws: int) -> Estimates:
-        """Return votes, and the gradient of the mean of ``score[pair[:, 1]] - score[pair[:, 0]]``, at each point.
+        """Return votes, mean scores, and the gradient of a mean difference of two scores, at each point.
 
-        ``inputs[k]`` is the input whose noise point k shares: the first ``draws`` from block ``BLOCKS * block`` of the
-        stream on. Points of one input should stand together.
+        At point k it is ``score[pair[k, 1]] - score[pair[k, 0]]``; scores are softmax of the logits. Point k has the
+        noise of the input at position ``inputs[k]``: ``draws`` draws from block ``BLOCKS * block`` of its stream
+        ``attack`` on. Points of one input should follow one another, since they share this noise.
         """
         whole, rest = divmod(draws, NOISE_BLOCK)
         parts = [NOISE_BLOCK] * whole + [rest] * (rest > 0)
@@ -273,14 +290,14 @@ class Gradients:
 
 
 class SmoothedModule(nn.Module):
-    """The mean of a model's scores over noisy copies of each input, as a torch module with gradients.
+    """A torch module that returns the mean of a model's scores over ``draws`` noisy copies of each input.
 
-    Scores are those that are smoothed, or softmax of the logits where votes are smoothed, since votes have no gradient.
-    Every call draws fresh noise from torch's own generator. The output is an estimate and no certificate.
+    ``scores`` makes scores of logits: where votes are smoothed it is softmax, since votes have no gradient. Every call
+    draws fresh noise from torch's global generator. The output is an estimate and no certificate.
     """
 
     def __init__(self, classifier: Classifier, noise: Noise, scores: ScoreMap, draws: int) -> None:
-        """Hold a torch module under Gaussian noise; anything else raises InvalidInput."""
+        """Take a classifier of a torch module and Gaussian noise; anything else raises InvalidInput."""
         super().__init__()
         if not isinstance(classifier, TorchClassifier):
             raise InvalidInput(f"model must be a torch module here: nothing else has gradients; got {show(classifier)}")
@@ -290,7 +307,7 @@ class SmoothedModule(nn.Module):
         self._classifier, self._noise, self._scores = classifier, noise, scores
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the mean scores ``[inputs, m]``."""
+        """Return the mean scores ``[inputs, classes]`` of the inputs ``x[inputs, ...]``."""
         noisy = self._noise.sample(x.repeat_interleave(self.draws, dim=0))
         with self._classifier.session():
             logits = self._classifier.with_gradients(noisy)

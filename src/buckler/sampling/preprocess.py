@@ -20,7 +20,7 @@ LARGEST_BYTE = 255.0
 
 
 def check_value_range(value_range: ValueRange) -> ValueRange:
-    """Return two finite numbers, the lower first."""
+    """Return ``value_range`` as two finite numbers, the lower first; anything else raises InvalidInput."""
     try:
         low, high = (check_real("value_range", value) for value in value_range)
     except (TypeError, ValueError):
@@ -31,7 +31,7 @@ def check_value_range(value_range: ValueRange) -> ValueRange:
 
 
 def from_bytes(pixels: AnyArray, value_range: ValueRange) -> Float32Array:
-    """Return bytes as float32, spread evenly: 0 becomes the low end of the range and 255 the high end.
+    """Return bytes as float32, spread evenly over ``value_range``: 0 becomes its low end and 255 its high end.
 
     >>> from_bytes(np.array([0, 51, 255], dtype=np.uint8), (0.0, 1.0)).tolist()
     [0.0, 0.20000000298023224, 1.0]
@@ -44,7 +44,10 @@ def from_bytes(pixels: AnyArray, value_range: ValueRange) -> Float32Array:
 
 
 def to_float32(name: str, x: ArrayLike, noise: Noise | None = None) -> Float32Array:
-    """Return numbers as float32; values beyond its range or that move too far (``check_moved``) raise InvalidInput."""
+    """Return ``x`` as float32; InvalidInput, naming ``name``, for numbers beyond its range or that it moves too far.
+
+    ``check_moved`` says what is too far under ``noise``; None takes any distance.
+    """
     with np.errstate(over="ignore"):
         values = np.asarray(check_float_array(name, x), dtype=np.float32, order="C")
     if not np.isfinite(values).all():
@@ -57,11 +60,11 @@ def to_float32(name: str, x: ArrayLike, noise: Noise | None = None) -> Float32Ar
 
 
 MOST_MOVED = 2.0**-10
-"""Part of the noise's unit by which the conversion to float32 may move a value."""
+"""How far the conversion to float32 may move a value, as a part of ``noise.unit`` (such as sigma)."""
 
 
 def check_moved(name: str, x: AnyArray, values: Float32Array, noise: Noise) -> None:
-    """Raise InvalidInput if ``values``, the float32 of ``x``, are farther from ``x`` than 2^-10 of the noise's unit.
+    """Raise InvalidInput if ``values``, the float32 of ``x``, are farther from ``x`` than 2^-10 of ``noise.unit``.
 
     ``Gaussian`` checks this itself. In l0 the conversion is a part of the classifier: it commutes with ablation, and
     two inputs that differ in some values differ in no others after it.
@@ -94,7 +97,8 @@ def on_host(x: Any) -> Any:
 def stacked(name: str, x: Any) -> Any:
     """Return the inputs of a torch DataLoader, of another iterable of batches or of a torch Dataset as one array.
 
-    Of a batch that is a tuple, inputs and labels say, the first item is taken. Anything else is returned unchanged.
+    Of a batch that is a tuple, inputs and labels say, the first item is taken. Any other ``x`` is returned unchanged.
+    Errors call it ``name``.
     """
     kinds = [(kind.__module__.split(".")[0], kind.__name__) for kind in type(x).__mro__]
     single = ("torch", "Dataset") in kinds and ("torch", "IterableDataset") not in kinds
@@ -120,13 +124,11 @@ def stacked(name: str, x: Any) -> Any:
 def as_floats(name: str, x: Batches, value_range: ValueRange | None, noise: Noise | None = None) -> Float32Array:
     """Return inputs as float32: floats as they are, whole numbers only where their range is declared.
 
+    ``x`` is an array or an iterable of batches (``stacked``); errors call it ``name``. With ``value_range``, bytes are
+    spread over it (``from_bytes``), other numbers are taken as they are, and all must lie in it. Without, whole numbers
+    are steps of the grid of a ``noise`` that has one, and raise InvalidInput otherwise.
+
     Floats of more bits are refused where float32 moves them too far for the ``noise`` (``check_moved``).
-
-    ``x`` is an array or an iterable of batches (``stacked``). Without a range, whole numbers are steps of the grid of a
-    ``noise`` that has one.
-
-    With ``value_range``, bytes are spread over it (``from_bytes``), other numbers are taken as they are, and all must
-    lie in it.
     """
     x = stacked(name, x)
     try:

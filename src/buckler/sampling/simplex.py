@@ -43,9 +43,10 @@ def _floating(logits: Any) -> Any:
 
 
 def softmax(logits: Array, temperature: float = 1.0) -> Array:
-    """Return ``exp(z / T) / sum exp(z / T)``, computed from ``(z - max z) / T`` so that nothing overflows.
+    """Return the softmax ``exp(z / T) / sum exp(z / T)`` of logits z at temperature T, over the last axis.
 
-    Subtracting before dividing keeps the exact gaps between logits when T is tiny.
+    It is computed from ``(z - max z) / T``, so that nothing overflows. Subtracting before dividing keeps the exact gaps
+    between logits when T is tiny.
 
     >>> softmax(np.array([0.0, np.log(3.0)])).round(12)
     array([0.25, 0.75])
@@ -62,10 +63,10 @@ def softmax(logits: Array, temperature: float = 1.0) -> Array:
 
 
 def sparsemax(logits: Array) -> Array:
-    """Return the Euclidean projection of the logits onto the simplex (Martins & Astudillo 2016).
+    """Return the Euclidean projection p of logits z onto the simplex, over the last axis (Martins & Astudillo 2016).
 
-    ``p = max(z - tau, 0)``, where ``tau`` is fixed by ``sum p = 1``: with z sorted downwards, the support is the
-    longest head whose last member satisfies ``1 + k z_k > z_1 + ... + z_k``.
+    ``p = max(z - tau, 0)``, where ``tau`` is fixed by ``sum p = 1``: with z sorted downwards, p is above 0 at the first
+    k entries, for the largest k with ``1 + k z_k > z_1 + ... + z_k``.
 
     >>> sparsemax(np.array([1.0, 0.5, -1.0]))
     array([0.75, 0.25, 0.  ])
@@ -91,7 +92,7 @@ def sparsemax(logits: Array) -> Array:
 
 
 def to_simplex(logits: Array, map: SimplexMap = "softmax", temperature: float | None = None) -> Array:  # noqa: A002
-    """Return the scores of a named map; a temperature belongs to softmax alone and is 1 when not given.
+    """Return the scores that ``map``, softmax or sparsemax, makes of logits; only softmax has a temperature, 1 if None.
 
     >>> to_simplex(np.array([0.0, 2.0]), "sparsemax")
     array([0., 1.])
@@ -104,9 +105,9 @@ def to_simplex(logits: Array, map: SimplexMap = "softmax", temperature: float | 
 
 
 def score_map(name: SimplexMap, temperature: float | None) -> ScoreMap:
-    """Return the function from logits to scores that ``to_simplex`` is under a name and a temperature, both checked.
+    """Return the function ``logits -> to_simplex(logits, name, temperature)``; the arguments are checked at once.
 
-    A softmax of logits that are probabilities already warns once.
+    With softmax it warns, once, if the logits it is first given look like probabilities.
     """
     make: ScoreMap = partial(to_simplex, map=name, temperature=temperature)
     make(np.zeros(2))

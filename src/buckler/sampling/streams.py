@@ -37,7 +37,7 @@ NOISE_BLOCK = 128
 """Draws in a block. Another value would change all noise."""
 
 Stream = Literal["selection", "estimation", "attack", "refutation"]
-"""Names of streams. Their first three letters are hashed, so these must differ."""
+"""Names of an input's streams of draws. Their first three letters are hashed, so these must differ."""
 
 GeneratorKind = Literal["philox", "cuda"]
 
@@ -46,7 +46,7 @@ _PERSON = b"buckler-noise-1"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Address of a block of noise. Fields are not checked; ``check_address`` does that."""
+    """Address of a block of noise: all that its random numbers depend on. ``check_address`` checks the fields."""
 
     seed: int
     input_id: str
@@ -66,24 +66,25 @@ class Address:
         return Address(self.seed, self.input_id, self.stream, block)
 
     def key(self) -> int:
-        """Return the 128-bit key of NumPy's Philox for this block."""
+        """Return the 128-bit key with which NumPy's Philox generator draws this block."""
         return self._hash(size=16, with_block=True)
 
     def state(self) -> tuple[int, int]:
-        """Return (seed, offset) of the device's Philox: the hash of the stream, and 2**32 counts for each block.
+        """Return (seed, offset) with which the device's Philox generator draws this block.
 
+        The seed is a hash of the address without its block; the offset is 2**32 for each block before this one.
         Blocks of a stream cannot overlap; only the hashes of whole streams could collide.
         """
         return self._hash(size=8, with_block=False), self.block << 32
 
 
 def seed_of(seed: object) -> int:
-    """Return a checked seed; for None one from the operating system, which no model can have been fitted to."""
+    """Return ``seed`` if it is valid; for None a random one, from the operating system: no model was fitted to it."""
     return secrets.randbelow(LARGEST_SEED) if seed is None else check_whole("seed", seed, 0, LARGEST_SEED)
 
 
 def check_address(seed: object, input_id: object, stream: Stream) -> Address:
-    """Return the address of a stream's first block, from checked arguments."""
+    """Return the address of the first block of an input's stream; an invalid argument raises InvalidInput."""
     if not isinstance(input_id, str) or not input_id:
         raise InvalidInput(f"input_id must be a text of at least one character; got {show(input_id)}")
     check_choice("stream", stream, get_args(Stream))
@@ -91,20 +92,20 @@ def check_address(seed: object, input_id: object, stream: Stream) -> Address:
 
 
 class ContentId(str):
-    """An id that was made from an input's values; errors name the input by its ``position``."""
+    """An id that was made from an input's values; errors call the input by its ``position`` in the array instead."""
 
     __slots__ = ("position",)
     position: int
 
 
 def check_ids(ids: Sequence[str], inputs: int) -> None:
-    """Raise InvalidInput unless there is a text of its own for each input, since noise follows them."""
+    """Raise InvalidInput unless ``ids`` are ``inputs`` different texts: inputs with one id would share noise."""
     if not all(isinstance(name, str) for name in ids) or not inputs == len(ids) == len(set(ids)):
         raise InvalidInput(f"ids must be {inputs} different texts, one for each input; got {show(list(ids))}")
 
 
 def input_ids(ids: Sequence[str] | None, x: AnyArray) -> Sequence[str]:
-    """Return the ids of inputs; where none are given they are hashes of the inputs' values.
+    """Return ``ids`` once checked, or for None ids of the inputs ``x`` that are hashes of their values.
 
     Where the same values occur again in ``x``, a number is added to the hash: each row has its own id and noise.
     """
@@ -160,7 +161,7 @@ class PhiloxNoise:
         self._philox.state = self._fresh
 
     def fill(self, out: Float32Array, address: Address, low: int) -> None:
-        """Write rows ``[low, low + len(out))`` of the block into ``out``, in place."""
+        """Write unit normal numbers of the block at ``address`` into ``out``, whose first row is row ``low`` of it."""
         goes_on = address == self._open and low >= self._position
         self._open = None  # set again at the end: after an interrupt the block starts anew
         if not goes_on:
@@ -172,7 +173,7 @@ class PhiloxNoise:
         self._open, self._position = address, low + out.shape[0]
 
     def words(self, address: Address, rows: int, count: int, low: int = 0) -> Words:
-        """Return rows ``[low, low + rows)`` of a block's words, ``count`` to a row.
+        """Return ``rows`` rows of random words of the block at ``address``, ``count`` words each, from row ``low`` on.
 
         >>> noise, a = PhiloxNoise(), Address(seed=0, input_id="7", stream="estimation")
         >>> bool((noise.words(a, 5, 3, low=2).first == noise.words(a, 7, 3).first[2:]).all())
@@ -198,7 +199,7 @@ class PhiloxNoise:
 
 
 def gaussian(address: Address, rows: int, shape: tuple[int, ...], low: int = 0) -> Float32Array:
-    """Return rows ``[low, low + rows)`` of a block's unit normal numbers, drawn on the CPU.
+    """Return unit normal numbers ``[rows, *shape]`` of the block at ``address``, drawn on the CPU, from row ``low`` on.
 
     >>> a = Address(seed=0, input_id="7", stream="estimation")
     >>> bool((gaussian(a, 5, (2,), low=3) == gaussian(a, 8, (2,))[3:]).all())
@@ -210,12 +211,12 @@ def gaussian(address: Address, rows: int, shape: tuple[int, ...], low: int = 0) 
 
 
 MOST_INPUT_DRAWS = 2**30
-"""Draws of one input at most. What drawing takes from alpha is computed for no more (T24)."""
+"""Draws of one input at most. What imperfect random numbers take from alpha is computed for no more (T24)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Draws ``[start, stop)`` of the input at a position, ``stop`` being at most ``MOST_INPUT_DRAWS``."""
+    """A request for draws ``start, ..., stop - 1`` of the input at position ``input``, at most ``MOST_INPUT_DRAWS``."""
 
     input: int
     start: int
@@ -224,7 +225,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """Rows of a batch: the position of each row's input, and the index of its draw within the stream."""
+    """Rows that are run together: the position of each row's input, and the number of its draw within the stream."""
 
     inputs: IntArray
     draws: IntArray
@@ -244,7 +245,7 @@ class Batch:
         return Batch(self.inputs[rows], self.draws[rows])
 
     def pieces(self) -> Iterator[tuple[slice, int, int, int]]:
-        """Yield rows that follow one another in one block of noise: their slice, input, block and first row in it."""
+        """Yield each run of rows from one block of noise: slice of the batch, input, block, first row in the block."""
         follows = (self.inputs[1:] == self.inputs[:-1]) & (self.draws[1:] == self.draws[:-1] + 1)
         starts = np.flatnonzero(~follows | (self.draws[1:] % NOISE_BLOCK == 0)) + 1
         for first, last in pairwise([0, *starts.tolist(), len(self)]):

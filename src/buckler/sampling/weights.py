@@ -23,16 +23,16 @@ HEADER = "buckler"
 """The entry of a safetensors file's metadata that says, as JSON, which network the weights belong to."""
 
 _LOCATION = b"\n\x08location\x12"
-"""How an ONNX file (a protocol buffer) begins to name a file of weights beside it: the key, then the value's tag."""
+"""Bytes before the name of a file of weights in an ONNX file, a protocol buffer: the key, then the value's tag."""
 
 _IN_A_FOLDER = {".json", ".safetensors"}
 """Endings of the files in a folder of transformers that are hashed."""
 
 
 def weight_files(path: Path) -> dict[str, str]:
-    """Return the name and hash of a file of weights and of the files that it names, or of a folder's files of weights.
+    """Return name -> SHA-256 of the file of weights at ``path`` and the files that it names, or of those in a folder.
 
-    Names are relative to the file or folder, so that a model that was moved is still the same.
+    Names are relative to the folder, or to that of the file, so that a model that was moved is still the same.
     """
     if path.is_dir():
         found = sorted(p for p in path.iterdir() if p.suffix in _IN_A_FOLDER and p.is_file())
@@ -46,9 +46,9 @@ TREE_ARRAYS = ("children_left", "children_right", "feature", "threshold", "value
 
 
 def fitted_hash(estimator: Any) -> str:
-    """Return the hash of all arrays that an estimator holds, in its attributes and in what these hold; no pickle.
+    """Return the SHA-256 of all arrays in a scikit-learn estimator's attributes, and in what these hold; no pickle.
 
-    Parameters that are not arrays are left out: they are seen in the model's answers. So is ``cv_results_`` of a
+    Parameters that are not arrays are left out, since they show in the model's outputs. So is ``cv_results_`` of a
     search, which holds the seconds of its fits.
     """
     digest, seen = hashlib.sha256(), set[int]()
@@ -99,10 +99,10 @@ def _text(field: bytes) -> bytes:
 
 
 def load_network(path: Path | str, architecture: str | None = None, num_classes: int | None = None) -> "Network":
-    """Return the classifier whose weights are in a file: float32, on the CPU, in evaluation mode.
+    """Return the network, a classifier, whose weights are in a file: float32, on the CPU, in evaluation mode.
 
-    ``architecture`` is for files that do not name it, and ``num_classes`` by default what the file says, or else the
-    rows of its last matrix.
+    ``architecture`` is for files that do not name it. ``num_classes`` is by default what the file says, or else the
+    number of rows of its last matrix.
     """
     header, tensors = read_weights(Path(path))
     named = _agreed(header, architecture, path)
@@ -132,9 +132,10 @@ def load_denoiser(path: Path | str) -> "UNet":
 
 
 def read_weights(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the header and the tensors by name of a ``.safetensors`` file, or of a torch file of tensors alone.
+    """Return the header, and the tensors by name, of a ``.safetensors`` file or a torch file of tensors alone.
 
-    The header is empty unless this package wrote the file; a prefix ``module.`` of names is dropped.
+    The header names architecture, number of classes and sigma; it is empty unless this package wrote the file. A prefix
+    ``module.`` of the tensors' names is dropped.
     """
     if not path.is_file():
         raise InvalidInput(f"weights must be an existing file; got {str(path)!r}")
@@ -163,7 +164,10 @@ def read_weights(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def save_network(path: Path, network: "nn.Module", *, architecture: str, num_classes: int, sigma: float) -> str:
-    """Write the weights as float16, whole or not at all, and return the file's sha256."""
+    """Write the network's weights to a safetensors file, as float16, whole or not at all; return the file's SHA-256.
+
+    ``architecture``, ``num_classes`` and ``sigma``, that of the training, are written to the file's header.
+    """
     try:
         from safetensors.torch import save
     except ImportError:

@@ -18,12 +18,12 @@ from buckler.errors import InvalidInput
 from buckler.files import atomic_write, checksum, parse_json, read_text
 
 LARGEST_CARD = 1 << 20
-"""Bytes of a card, at most."""
+"""Largest size of a card's file, in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """Fields of every network's card."""
+    """What is known of a network: the fields that the cards of classifiers and of denoisers share."""
 
     kind: str
     weights: str
@@ -44,12 +44,16 @@ class Card:
     device: str
     versions: dict[str, str]
     certified: tuple[Mapping[str, Any], ...] = ()
-    """Tables of certified accuracy: sigma or lam, alpha, inputs, draws, ``accuracy`` by radius, and the command."""
+    """Tables of certified accuracy: sigma or lam, alpha, inputs, draws, ``accuracy`` by radius, and the command that
+    made the table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassifierCard(Card):
-    """A classifier, trained under Gaussian noise (``sigma``), splitting noise (``lam``) or none (sigma 0)."""
+    """Card of a classifier, trained under Gaussian noise (``sigma``), splitting noise (``lam``) or none (sigma 0).
+
+    ``accuracy`` is that on test images with this noise, ``clean_accuracy`` that without.
+    """
 
     kind: str = "classifier"
     num_classes: int
@@ -58,13 +62,13 @@ class ClassifierCard(Card):
     lam: float | None = None
 
     def noise(self) -> str:
-        """Return the noise of the training, in words."""
+        """Return a text that says under which noise the network was trained."""
         if self.lam is not None:
             return f"splitting, lam {self.lam:g}"
         return f"Gaussian, sigma {self.sigma:g}" if self.sigma > 0.0 else "none"
 
     def summary(self) -> str:
-        """Return the accuracies in one line."""
+        """Return the classifier's accuracies, with noise and without, in one line of text."""
         if self.lam is None and self.sigma == 0.0:
             return f"accuracy {self.accuracy:.2%}"
         return f"accuracy {self.accuracy:.2%} under noise, {self.clean_accuracy:.2%} without"
@@ -72,9 +76,10 @@ class ClassifierCard(Card):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenoiserCard(Card):
-    """A denoiser, and the ``accuracy`` of the classifier in the file ``classifier`` behind it, by sigma.
+    """Card of a denoiser, trained under Gaussian noise from ``smallest_sigma`` to ``sigma``.
 
-    Of several classifiers, names and checksums are joined by ", ", and the accuracy is the mean.
+    ``accuracy`` is, by sigma, that of the classifier in the file ``classifier`` on test images with noise that the
+    denoiser has removed. Of several classifiers, names and checksums are joined by ", ", and the accuracy is the mean.
     """
 
     kind: str = "denoiser"
@@ -84,23 +89,23 @@ class DenoiserCard(Card):
     accuracy: dict[str, float]
 
     def noise(self) -> str:
-        """Return the noise of the training, in words."""
+        """Return a text that says under which noise the network was trained."""
         return f"Gaussian, sigma {self.smallest_sigma:g} to {self.sigma:g}"
 
     def summary(self) -> str:
-        """Return the accuracies in one line."""
+        """Return the accuracies of the classifier behind the denoiser, by sigma, in one line of text."""
         shares = ", ".join(f"{share:.2%} at sigma {sigma}" for sigma, share in self.accuracy.items())
         mean = "mean " if ", " in self.classifier_sha256 else ""
         return f"{mean}accuracy of {self.classifier} behind it: {shares}"
 
 
 def certified_at(table: Mapping[str, Any]) -> str:
-    """Return the noise under which a table was certified, and its norm unless l2."""
+    """Return a text that names the noise of one of a card's ``certified`` tables, and the norm unless it is l2."""
     return f"sigma {table['sigma']:g}" if "sigma" in table else f"lam {table['lam']:g}, l1"
 
 
 def write_card(folder: Path, card: ClassifierCard | DenoiserCard) -> Path:
-    """Write the card as JSON beside the weights and return its path."""
+    """Write the card as JSON into ``folder``, under the name of its weights, and return the file's path."""
     path = folder / f"{Path(card.weights).stem}.json"
     with atomic_write(path) as temporary:
         temporary.write_text(json.dumps(asdict(card), indent=2) + "\n", encoding="utf-8")
@@ -108,7 +113,7 @@ def write_card(folder: Path, card: ClassifierCard | DenoiserCard) -> Path:
 
 
 def read_card(path: Path) -> ClassifierCard | DenoiserCard:
-    """Return the card in a ``.json`` file; one that names no kind is a classifier's."""
+    """Return the card in a ``.json`` file; a card that names no kind is a classifier's."""
     try:
         fields = parse_json(read_text(path, LARGEST_CARD))
         fields["certified"] = tuple(fields.get("certified", ()))
@@ -120,14 +125,14 @@ def read_card(path: Path) -> ClassifierCard | DenoiserCard:
 KINDS: Mapping[str, type[ClassifierCard] | type[DenoiserCard]] = MappingProxyType(
     {"classifier": ClassifierCard, "denoiser": DenoiserCard}
 )
-"""Kind -> card."""
+"""Kind of a network, as its card names it -> class of the card."""
 
 
 VARIABLE = "BUCKLER_MODELS"
 
 
 def models_folder() -> Path:
-    """Return the folder of the bundled networks."""
+    """Return the folder of the bundled networks; where there is none, InvalidInput says how to name one."""
     told = os.environ.get(VARIABLE)
     folder = Path(told) if told else Path(__file__).parents[3] / "models"
     if not folder.is_dir():
@@ -141,14 +146,14 @@ def models_folder() -> Path:
 
 
 def cards_in(folder: Path) -> dict[str, ClassifierCard | DenoiserCard]:
-    """Return the cards in a folder by the names of their networks."""
+    """Return the cards in a folder, by the name of the network."""
     if not folder.is_dir():
         raise InvalidInput(f"folder must be one of networks and their cards; got {str(folder)!r}")
     return {path.stem: read_card(path) for path in sorted(folder.glob("*.json"))}
 
 
 def weights_of(card: ClassifierCard | DenoiserCard, folder: Path) -> Path:
-    """Return the file of weights of a card; a missing file or another checksum raises InvalidInput."""
+    """Return the path of a card's file of weights; a missing file or another checksum raises InvalidInput."""
     path = folder / card.weights
     if Path(card.weights).name != card.weights or not path.is_file():
         raise InvalidInput(f"weights of a card must lie beside it; there is no {str(path)!r}")
@@ -158,7 +163,10 @@ def weights_of(card: ClassifierCard | DenoiserCard, folder: Path) -> Path:
 
 
 def bundled(name: str, kind: str) -> tuple[ClassifierCard | DenoiserCard, Path]:
-    """Return the card and the weights of a classifier or denoiser, after comparing the checksum."""
+    """Return the card of the network ``name`` or ``FOLDER/name``, and the path of its weights, whose checksum fits.
+
+    A network that is not of this ``kind``, classifier or denoiser, raises InvalidInput.
+    """
     named = Path(name)
     folder = named.parent if len(named.parts) > 1 else models_folder()
     if not (folder / f"{named.name}.json").is_file():
