@@ -14,7 +14,7 @@ from buckler.sampling import fusion
 CHANNELS = 16
 
 PIXELS = 1024
-"""Pixels whose products one program of the weights' gradient adds up."""
+"""Pixels over which one program of the kernel adds up the gradient of the weights."""
 
 
 def _convolve(x: Tensor, taps: Tensor) -> Tensor:
@@ -62,10 +62,10 @@ if fusion.AVAILABLE:
 
 
 class NarrowConvolution(nn.Conv2d):
-    """A convolution of 16 channels: by the kernels in bfloat16 on a CUDA device under autocast, by torch elsewhere."""
+    """A 3x3 convolution of 16 channels: by our kernels, in bfloat16, on CUDA under autocast; by torch elsewhere."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the convolution."""
+        """Return the convolution of ``x[batch, 16, height, width]``."""
         if not (x.is_cuda and torch.is_autocast_enabled() and x.numel() < 2**31):  # the kernels count in 32 bits
             return super().forward(x)
         taps = self.weight.permute(2, 3, 1, 0).reshape(9, CHANNELS, CHANNELS)
@@ -74,7 +74,7 @@ class NarrowConvolution(nn.Conv2d):
 
 
 def use_kernels(network: nn.Module) -> None:
-    """Make each convolution of the network that the kernels can do a ``NarrowConvolution``, in place."""
+    """Turn each convolution of the network that our kernels can do into a ``NarrowConvolution``, in place."""
     wanted = (CHANNELS, CHANNELS, (1, 1), None)
     for part in network.modules():
         if fusion.fits(part) and (part.in_channels, part.out_channels, part.stride, part.bias) == wanted:

@@ -23,7 +23,8 @@ ARRAY_NAMES = ("x_train", "y_train", "x_test", "y_test")
 class Images:
     """A training and a test set: images ``uint8 [inputs, height, width, 3]``, labels 0, 1, ...
 
-    ``sha256`` is that of the file, or of the arrays one after another where there is no single file.
+    ``name`` names the data, ``source`` the file or folder they came from. ``sha256`` is that of the file, or of the
+    arrays one after another where there is no single file.
     """
 
     name: str
@@ -49,7 +50,10 @@ class Images:
 
 
 def read_images(name: str, path: Path | None = None) -> Images:
-    """Return the images at ``path``, called ``name``; the name ``digits`` needs no path."""
+    """Return the training and test images at ``path``, an ``.npz`` file or a folder of ``.npy`` files, as ``Images``.
+
+    ``name`` names the data in cards and files; ``digits`` without a path is scikit-learn's digits, enlarged.
+    """
     if not name or not set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789_-"):
         raise InvalidInput(f"the data set's name must be lower-case letters, digits, '_' and '-'; got {show(name)}")
     if path is None:
@@ -74,7 +78,7 @@ def read_images(name: str, path: Path | None = None) -> Images:
 
 
 def digest(arrays: Mapping[str, AnyArray]) -> str:
-    """Return the sha256 of the four arrays' bytes in the order of ``ARRAY_NAMES``, read in pieces."""
+    """Return the SHA-256 of the bytes of the four ``arrays``, in the order of ``ARRAY_NAMES``, read in pieces."""
     total = hashlib.sha256()
     for part in ARRAY_NAMES:
         for start in range(0, len(arrays[part]), 1024):

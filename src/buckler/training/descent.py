@@ -30,7 +30,7 @@ from buckler.types import AnyArray
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device called ``name``; ``auto`` is the GPU where there is one."""
+    """Return the torch device called ``name``; ``auto`` is the GPU where there is one, else the CPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -45,7 +45,10 @@ def choose_device(name: str) -> torch.device:
 
 
 def may_compile(device: torch.device, asked: bool | None) -> bool:
-    """Return whether to compile the network; asking for it where it cannot be done is an error."""
+    """Return whether to compile a network on the device: as ``asked``, or wherever that is possible if None.
+
+    If it is asked for where it is not possible, that raises InvalidInput.
+    """
     possible = device.type == "cuda" and find_spec("triton") is not None
     if asked and not possible:
         raise InvalidInput(f"compile must be off on {device} here: it needs a CUDA device and the package triton")
@@ -53,7 +56,7 @@ def may_compile(device: torch.device, asked: bool | None) -> bool:
 
 
 def place(images: AnyArray, device: torch.device) -> Tensor:
-    """Return the images as a tensor on the device, or in the host's memory where they would fill half of the device."""
+    """Return the images as a tensor on the device, or on the host if they would fill half of its free memory."""
     tensor = torch.from_numpy(images)
     if device.type == "cuda" and tensor.nbytes > torch.cuda.mem_get_info(device)[0] // 2:
         return tensor
@@ -62,7 +65,7 @@ def place(images: AnyArray, device: torch.device) -> Tensor:
 
 @contextmanager
 def tuned() -> Iterator[None]:
-    """Let cuDNN try its convolutions and keep the fastest while shapes stay the same; put the switch back after."""
+    """Let cuDNN try its convolutions within the block and keep the fastest for each shape; restore the setting."""
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True
     try:
@@ -72,19 +75,19 @@ def tuned() -> Iterator[None]:
 
 
 def device_name(device: torch.device) -> str:
-    """Return the device in words."""
+    """Return the name of the device: that of the GPU, or "a CPU"."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "a CPU"
 
 
 AVERAGE_EVERY = 10
-"""Steps between updates: often enough, and the many small copies cost nothing that way."""
+"""Training steps between updates of the average of the weights: often enough, and its many small copies cost little."""
 
 DECAY = 0.98
-"""Largest weight of the old average in an update: with ``AVERAGE_EVERY``, a memory of about 500 steps."""
+"""Largest weight of the old average in an update: with ``AVERAGE_EVERY``, it averages about the last 500 steps."""
 
 
 class WeightAverage:
-    """An exponential average of a network's parameters; early on a plain one, so that the start is forgotten."""
+    """Exponential moving average of a network's parameters; its first updates count more, to forget the start."""
 
     def __init__(self, network: nn.Module) -> None:
         self.values = {name: value.detach().clone() for name, value in network.named_parameters()}
@@ -92,23 +95,23 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, network: nn.Module) -> None:
-        """Move the average towards the network's present weights."""
+        """Move the average towards the present weights of the network."""
         decay = min(DECAY, (1 + self.updates) / (10 + self.updates))
         for name, value in network.named_parameters():
             self.values[name].lerp_(value, 1.0 - decay)
         self.updates += 1
 
     def restore(self, values: Mapping[str, Tensor], updates: int) -> None:
-        """Set the average, and the number of its updates, to saved ones."""
+        """Set the average, and the number of its updates, to those of a checkpoint."""
         for name, value in self.values.items():
             value.copy_(values[name])
         self.updates = updates
 
     @torch.no_grad()
     def copy_to(self, network: nn.Module) -> None:
-        """Put the average in place of the network's weights; its batch statistics no longer fit then.
+        """Replace the network's weights by the average; its batch normalisation's statistics no longer fit then.
 
-        Where the training was too short for an update, the network keeps its own.
+        If the training was too short for one update, the network keeps its own weights.
         """
         if self.updates == 0:
             return
@@ -117,7 +120,7 @@ class WeightAverage:
 
 
 def round_to_half(network: nn.Module) -> None:
-    """Round every float weight and buffer to the nearest float16, in place: what will be saved is what is measured."""
+    """Round the network's float weights and buffers to float16, in place: what is measured is then what is saved."""
     with torch.no_grad():
         for name, value in network.state_dict().items():
             if value.is_floating_point():
@@ -128,7 +131,10 @@ def round_to_half(network: nn.Module) -> None:
 
 @torch.no_grad()
 def recompute_statistics(network: nn.Module, batches: Iterable[Tensor]) -> None:
-    """Set the batch normalisation's running mean and variance to their plain averages over ``batches``."""
+    """Set the running mean and variance of the network's batch normalisations to their averages over ``batches``.
+
+    The network is in eval mode afterwards.
+    """
     layers = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
     momenta = [layer.momentum for layer in layers]
     for layer in layers:
@@ -147,7 +153,10 @@ CHECKPOINT_FORMAT = "buckler-training-1"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """The state after ``epoch`` epochs and ``seconds``; ``choices`` holds the recipe and its data's checksum."""
+    """State of a training run after ``epoch`` epochs, which took ``seconds``, from which it can go on.
+
+    ``choices`` holds the recipe and the checksum of its data; ``average`` and ``updates`` are of the ``WeightAverage``.
+    """
 
     choices: Mapping[str, Any]
     epoch: int
@@ -171,7 +180,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def load_checkpoint(path: Path, choices: Mapping[str, Any]) -> Checkpoint:
-    """Return the checkpoint at ``path``, on the CPU; one of another recipe or other data is refused."""
+    """Return the checkpoint at ``path``, its tensors on the CPU; one with other ``choices`` raises InvalidInput."""
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
         if state["format"] != CHECKPOINT_FORMAT:
@@ -193,7 +202,10 @@ REPORT_EVERY = 50
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """Progress of a run: ``step`` of ``steps`` in all, and the mean ``loss`` since the last report."""
+    """Progress of a training run: ``step`` of ``steps`` of all ``epochs``, and the mean ``loss`` since the last report.
+
+    ``rate`` is the learning rate.
+    """
 
     epoch: int
     epochs: int
@@ -205,7 +217,7 @@ class TrainingProgress:
 
 
 class Descent:
-    """The state of a run: network, optimiser, average of the weights, and the number of epochs done.
+    """A training run: its network, optimiser, average of the weights, and the number of epochs done.
 
     ``images`` (uint8 ``[inputs, height, width, 3]``) and ``labels`` lie on one device, the network's or the host.
     """
@@ -233,7 +245,10 @@ class Descent:
         self.epoch, self.seconds = 0, 0.0
 
     def run_epoch(self, forward: nn.Module, report: Callable[[TrainingProgress], None] | None = None) -> None:
-        """Pass once over the images; ``forward`` is the network or its compiled form."""
+        """Train for one epoch, once over the images; ``forward`` is the network or its compiled form.
+
+        ``report`` is called every ``REPORT_EVERY`` steps and at the end.
+        """
         config, steps = self.config, self.config.epochs * self.epoch_steps
         self.network.train()
         loss_sum = torch.zeros((), device=self.device)
@@ -263,7 +278,10 @@ class Descent:
         self.epoch, self.seconds = self.epoch + 1, self.seconds + time.perf_counter() - start
 
     def batches(self, number: int, limit: int | None = None) -> Iterator[tuple[tuple[Tensor, ...], Tensor, Tensor]]:
-        """Yield the network's inputs, images and labels of random full batches, drawn from the seed and ``number``."""
+        """Yield the network's inputs, the images and the labels of random full batches, at most ``limit`` of them.
+
+        What is drawn depends on the seed and ``number`` alone, that of the epoch.
+        """
         home, seed = self.images.device, self.config.seed
         order = torch.randperm(len(self.images), generator=draws_for(home, seed, number, 0), device=home)
         draws = draws_for(self.device, seed, number, 1)
@@ -272,7 +290,7 @@ class Descent:
             yield self.task.inputs(x, draws), x, self.labels[index].to(self.device, non_blocking=True)
 
     def state(self, choices: Mapping[str, Any]) -> Checkpoint:
-        """Return the state of the run as a ``Checkpoint``, from which ``restore`` goes on."""
+        """Return the state of the run as a ``Checkpoint`` with these ``choices``, for ``restore``."""
         return Checkpoint(
             choices=choices,
             epoch=self.epoch,
@@ -294,7 +312,7 @@ class Descent:
 
 
 def checkpoint_path(config: TrainingConfig, data: str, out: Path) -> Path:
-    """Return where a run keeps its checkpoint."""
+    """Return the path in the folder ``out`` of the checkpoint of a recipe on the data named ``data``."""
     return out / f"{config.stem(data)}.checkpoint"
 
 
@@ -309,11 +327,12 @@ def descend(
     progress: Callable[[TrainingProgress], None] | None = None,
     max_seconds: float | None = None,
 ) -> Descent:
-    """Return the finished descent, its network holding the averaged weights, rounded to float16.
+    """Train ``network`` on the training images to the end, and return the run; the network has the averaged weights.
 
-    A checkpoint is written to ``out`` after every epoch, and stays there. With ``resume`` the run goes on from it;
-    without, a checkpoint of an unfinished run raises InvalidInput, so that it is not lost. Before an epoch that would
-    end after ``max_seconds`` if it took as long as the last, a ``TimeoutError`` is raised.
+    They are rounded to float16. A checkpoint is written to the folder ``out`` after every epoch, and stays there. With
+    ``resume`` the run goes on from it; without, a checkpoint of an unfinished run raises InvalidInput, so that it is
+    not lost. Before an epoch that would end after ``max_seconds`` if it took as long as the last, a ``TimeoutError`` is
+    raised. ``progress`` is called every ``REPORT_EVERY`` steps.
     """
     if max_seconds is not None:
         check_positive("max_seconds", max_seconds)

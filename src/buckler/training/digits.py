@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from sklearn.neural_network import MLPClassifier
 
 COPIES = 2
-"""Noisy copies of every input in an epoch: fewer epochs, hence fewer calls, for the same number of draws."""
+"""Noisy copies of every input in an epoch. More of them ask for fewer epochs, so for fewer calls of scikit-learn."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Split:
-    """Inputs ``[N, 64]`` in [0, 1], their classes, and ids: ``digit-i`` for image i of the bundled data."""
+    """Inputs ``[inputs, 64]`` in [0, 1], their classes, and ids: ``digit-i`` for image i of the bundled data."""
 
     inputs: FloatArray
     labels: IntArray
@@ -31,7 +31,10 @@ class Split:
 
 
 def digits_split(test: int = 500, seed: int = 0) -> tuple[Split, Split]:
-    """Return scikit-learn's bundled 1,797 digits as a training and a test split of ``test`` images."""
+    """Return scikit-learn's bundled 1,797 digits, split at random into a training set and a test set.
+
+    The test set has ``test`` images; ``seed`` decides which.
+    """
     images, classes = bundled_digits()
     check_whole("test", test, 1, len(images) - 1)
     order = np.random.default_rng(seed).permutation(len(images))
@@ -57,8 +60,8 @@ def train_digits(
     """Return a fitted ``MLPClassifier`` trained under Gaussian noise of standard deviation ``sigma``.
 
     ``inputs`` has shape ``[inputs, features]`` with entries in [0, 1] (the digits divided by 16: 64 features), before
-    any noise; ``labels`` holds classes 0, 1, ... Each epoch draws new noise for every input, which is not clipped:
-    the classifier is to see what the smoothed classifier will show it. The step size falls along a half cosine.
+    any noise; ``labels`` holds classes 0, 1, ... Each epoch draws new noise for every input. Noisy inputs are not
+    clipped, since they are not when votes are drawn. The learning rate falls along a half cosine.
     The same arguments give the same network. ``progress(epoch, epochs, loss)`` is called after each epoch.
     """
     try:

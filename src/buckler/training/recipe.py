@@ -8,33 +8,35 @@ from types import MappingProxyType
 from buckler.errors import InvalidInput, check_positive, check_real, check_whole, show
 
 DEVICE_ONLY = ("device", "compile")
-"""Fields that say how to compute, not what: they may change when a run is resumed."""
+"""Fields of a recipe that say how to compute, not what: they may change when a run is resumed."""
 
 DENOISER = ("smallest_sigma", "classifier", "recognition")
-"""Fields of denoisers."""
+"""Fields that only a denoiser's recipe has, and needs."""
 
 CLASSIFIER_FIELDS: Mapping[str, float | None] = MappingProxyType(
     {"lam": None, "momentum": 0.9, "label_smoothing": 0.0, "adversary": None, "attack_steps": None}
 )
-"""Fields of classifiers, and the values at which a denoiser leaves them."""
+"""Fields that only a classifier's recipe uses -> the values that they must have for a denoiser."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingConfig:
     """The recipe: SGD with Nesterov momentum (AdamW for a denoiser) under noise, one cycle of the learning rate.
 
-    The noise is Gaussian with deviation ``sigma`` (0 for none) or, with ``lam``, splitting noise. A denoiser
-    (architecture ``unet``) sees deviations from ``smallest_sigma`` to ``sigma`` and is judged, with the weight
-    ``recognition``, by the classifier whose weights have the checksum ``classifier``, or by several, whose checksums
-    are joined by ", ": ``DENOISER``'s fields are for denoisers alone, and all needed there.
+    The noise is Gaussian with deviation ``sigma`` (0 for none) or, with ``lam``, splitting noise of that lambda. A
+    denoiser (architecture ``unet``) is trained at deviations from ``smallest_sigma`` to ``sigma``. Its loss is the
+    squared error plus ``recognition`` times the loss of a classifier on the denoised images: ``classifier`` is the
+    checksum of that one's weights, or those of several, joined by ", ". A denoiser needs these fields (``DENOISER``),
+    and a classifier has none of them.
 
-    With a ``consistency``, each image is seen under two draws of noise: the weight of what the classifier's answers to
-    them differ by, relative to its cross entropy (Jeong and Shin, NeurIPS 2020). With an ``adversary``, for classifiers
-    under Gaussian noise, each image is first moved by up to that l2 distance in ``attack_steps`` steps of an attack on
-    the mean answer to its draws (Salman et al., NeurIPS 2019).
+    With a ``consistency``, each image is seen under two draws of noise, and the loss has a term for what the
+    classifier's outputs differ by, of this weight relative to the cross entropy (Jeong and Shin, NeurIPS 2020). With
+    an ``adversary``, for classifiers under Gaussian noise, each image is first moved by up to that l2 distance in
+    ``attack_steps`` steps of an attack on the mean output for its draws (Salman et al., NeurIPS 2019).
 
-    ``flip`` mirrors half of the images, right for photographs and wrong for digits. ``device`` is ``auto``, ``cpu``,
-    ``cuda`` or ``cuda:1``; ``compile`` is for CUDA devices only, and ``None`` means wherever that is possible.
+    ``warmup`` is the share of the steps in which the learning rate rises. ``flip`` mirrors half of the images, right
+    for photographs and wrong for digits. ``device`` is ``auto``, ``cpu``, ``cuda`` or ``cuda:1``; ``compile`` is for
+    CUDA devices only, and ``None`` means wherever that is possible.
     """
 
     sigma: float
@@ -107,23 +109,26 @@ class TrainingConfig:
 
     @property
     def denoises(self) -> bool:
-        """Whether the network returns images and not classes."""
+        """Whether the recipe is of a denoiser, which returns images and no classes."""
         return self.architecture == "unet"
 
     def rate(self, step: int, steps: int) -> float:
-        """Return the learning rate at a step: a straight rise over the first ``warmup`` of them, then half a cosine."""
+        """Return the learning rate at ``step`` of ``steps``, counted from 0.
+
+        It rises on a straight line over the first share ``warmup`` of the steps, then falls along half a cosine.
+        """
         rise = self.warmup * steps
         if step < rise:
             return self.learning_rate * (step + 1) / (rise + 1)
         return self.learning_rate * 0.5 * (1.0 + math.cos(math.pi * (step - rise) / (steps - rise)))
 
     def choices(self) -> dict[str, float | int | str | bool]:
-        """Return the fields that decide the weights, by name."""
+        """Return the recipe's fields that decide the weights, by name, without those that are None."""
         left_out = {*DEVICE_ONLY, *(CLASSIFIER_FIELDS if self.denoises else ())}
         return {name: value for name, value in asdict(self).items() if name not in left_out and value is not None}
 
     def stem(self, data: str) -> str:
-        """Return the name of the run's files without suffix.
+        """Return the name, without suffix, of the files that training writes, for the data named ``data``.
 
         >>> TrainingConfig(sigma=0.5).stem("cifar10")
         'cifar10-resnet110-sigma0.50'
@@ -142,9 +147,9 @@ class TrainingConfig:
         return words + (f"{size:.2f}" if round(size, 2) == size else f"{size:g}")
 
     def command(self, data: str, source: str | None, classifier: str | None = None) -> str:
-        """Return the ``buckler train`` command line of this recipe; a denoiser's names its ``classifier`` file.
+        """Return the ``buckler train`` command line of this recipe for the data named ``data``, in the file ``source``.
 
-        ``classifier`` may hold the names of several files, joined by ", ".
+        A denoiser's command names its file ``classifier``, or several, whose names are joined by ", ".
         """
         words = ["buckler train", data, *([f"--data {source}"] if source else [])]
         words.append(f"--sigma {self.sigma:g}" if self.lam is None else f"--lam {self.lam:.12g}")

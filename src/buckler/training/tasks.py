@@ -17,28 +17,29 @@ from torch.nn import functional
 Forward = Callable[..., Tensor]
 
 STATISTICS, EVALUATION = 2**32, 2**32 + 1
-"""Numbers of random streams that are not of an epoch: for batch statistics and evaluation. Epochs have 0, 1, ..."""
+"""Numbers of the random streams for batch statistics and for evaluation; that of an epoch has the epoch's, 0, 1, ..."""
 
 TEST_BATCH = 500
 """Test images that are run at once."""
 
 ENTROPY = 0.5
-"""Weight of the entropy in ``disagreement``, that of the paper's experiments on CIFAR-10."""
+"""Weight of the entropy in ``disagreement``, as in Jeong and Shin's experiments on CIFAR-10."""
 
 LEAST_NORM = 1e-30
 """Lower clamp of a norm that is divided by, since a gradient may vanish."""
 
 
 def draws_for(device: torch.device, *numbers: int) -> torch.Generator:
-    """Return a fresh generator of draws that depend on the numbers alone: the seed, then what the draws are for."""
+    """Return a fresh torch generator whose draws depend on ``numbers`` alone: the seed, then what they are for."""
     state = np.random.SeedSequence(numbers).generate_state(1, np.uint64)
     return torch.Generator(device).manual_seed(int(state[0]))
 
 
 def crop_and_flip(images: Tensor, generator: torch.Generator, *, flip: bool) -> Tensor:
-    """Return uint8 images ``[batch, height, width, 3]`` shifted by up to an eighth of their size (4 pixels of 32).
+    """Return ``images``, uint8 ``[batch, height, width, 3]``, each moved at random by up to an eighth of its size.
 
-    Pixels from outside repeat the edge. With ``flip`` each image is mirrored with probability one half.
+    Of 32 pixels that is 4; pixels from outside repeat the edge. With ``flip`` each image is mirrored with probability
+    one half.
     """
     batch, height, width = images.shape[:3]
     device = images.device
@@ -59,9 +60,10 @@ def crop_and_flip(images: Tensor, generator: torch.Generator, *, flip: bool) -> 
 
 
 def noisy(images: Tensor, sigma: float, generator: torch.Generator) -> Tensor:
-    """Return uint8 ``[batch, height, width, 3]`` as floats in [0, 1] plus noise that is not clipped.
+    """Return ``images``, uint8 ``[batch, height, width, 3]``, as floats in [0, 1] plus Gaussian noise, not clipped.
 
-    The result has shape ``[batch, 3, height, width]`` and keeps the order in memory, which suits convolutions.
+    The noise has deviation ``sigma``. The result has shape ``[batch, 3, height, width]`` and keeps the order in memory,
+    which suits convolutions.
     """
     x = images.float() / 255.0
     if sigma > 0.0:
@@ -70,11 +72,11 @@ def noisy(images: Tensor, sigma: float, generator: torch.Generator) -> Tensor:
 
 
 def noisy_by_splitting(images: Tensor, lam: float, generator: torch.Generator) -> Tensor:
-    """Return uint8 ``[batch, height, width, 3]`` under splitting noise, as ``[batch, 3, height, width]`` in [0, 1].
+    """Return ``images``, uint8 ``[batch, height, width, 3]``, under splitting noise, as ``[batch, 3, height, width]``.
 
-    Each value x in [0, 1] meets an offset s, uniform on the ``510 lam`` numbers ``(j + 1/2)/255`` below ``2 lam``, and
-    becomes ``(min(s, 1) + 1[x > s]) / 2``, the middle of the part of [0, 1] that the offset leaves (Levine and Feizi,
-    *Improved, deterministic smoothing for l1 certified robustness*, ICML 2021), for ``lam >= 1/2``.
+    Each value x, divided by 255, gets an offset s, uniform on the ``510 lam`` numbers ``(j + 1/2)/255`` below
+    ``2 lam``, and becomes ``(min(s, 1) + 1[x > s]) / 2``, the middle of its part of [0, 1], which the offset splits
+    (Levine and Feizi, *Improved, deterministic smoothing for l1 certified robustness*, ICML 2021), for ``lam >= 1/2``.
     """
     steps = round(2.0 * lam * 255.0)
     j = torch.randint(steps, images.shape, generator=generator, device=images.device)
@@ -83,22 +85,25 @@ def noisy_by_splitting(images: Tensor, lam: float, generator: torch.Generator) -
 
 
 class TrainingTask(Protocol):
-    """A way to train; ``images`` are uint8 ``[batch, height, width, 3]``, cropped and mirrored."""
+    """Protocol of what a network is trained for: what it is given, and its loss.
+
+    ``images`` are uint8 ``[batch, height, width, 3]``, cropped and mirrored; ``labels`` are their classes.
+    """
 
     def inputs(self, images: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
-        """Return the arguments of the network for these images: the noisy images first."""
+        """Return the arguments with which the network is called for these images: the noisy images first."""
 
     def loss(self, forward: Forward, inputs: tuple[Tensor, ...], images: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean loss of the network's answers."""
+        """Return the mean loss of what the network, ``forward``, returns for ``inputs``, made of ``images``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Classify:
-    """Classify images under Gaussian noise (``sigma``) or, with ``lam``, under splitting noise.
+    """Training task: classify images under Gaussian noise (``sigma``) or, with ``lam``, under splitting noise.
 
-    With a ``consistency``, the network sees each image under two draws of noise, and ``answer_loss`` has the weight of
-    their disagreement. With an ``adversary``, ``attack`` first moves each image by up to that l2 distance, in
-    ``attack_steps`` steps; all draws of an image are moved alike.
+    With a ``consistency``, the network sees each image under two draws of noise, and the loss has ``disagreement`` of
+    this weight. With an ``adversary``, ``attack`` first moves each image by up to that l2 distance, in ``attack_steps``
+    steps; all draws of an image are moved alike.
     """
 
     sigma: float
@@ -109,7 +114,7 @@ class Classify:
     attack_steps: int = 1
 
     def inputs(self, images: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
-        """Return the noisy images; with ``consistency``, one noisy copy of every image, then a second of each."""
+        """Return the noisy images; with a ``consistency``, one noisy copy of every image, then a second of each."""
         if self.consistency is not None:
             images = torch.cat([images, images])
         if self.lam is not None:
@@ -117,7 +122,7 @@ class Classify:
         return (noisy(images, self.sigma, generator),)
 
     def loss(self, forward: Forward, inputs: tuple[Tensor, ...], images: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of the answers to the inputs, moved by the adversary where there is one."""
+        """Return ``answer_loss`` of the network's logits for ``inputs``, which the adversary moves if there is one."""
         draws = inputs[0].reshape(-1, len(images), *inputs[0].shape[1:])
         if self.adversary is not None:
             draws = draws + attack(forward, draws, labels, self.adversary, self.attack_steps)
@@ -126,11 +131,12 @@ class Classify:
 
 @dataclass(frozen=True, slots=True)
 class Denoise:
-    """Remove Gaussian noise whose deviation, told to the network, is drawn anew for each image.
+    """Training task: remove Gaussian noise whose deviation, told to the network, is drawn anew for each image.
 
-    The loss is the squared error divided by the variance of the noise, plus ``weight`` times the mean ``answer_loss``
-    of frozen ``classifiers`` on the denoised images. With a ``consistency``, the network sees each image under two
-    draws of noise of the same deviation, and ``answer_loss`` has the weight of a classifier's disagreement on them.
+    Deviations lie between ``smallest`` and ``largest``. The loss is the squared error divided by the variance of the
+    noise, plus ``weight`` times the mean ``answer_loss`` of frozen ``classifiers`` on the denoised images. With a
+    ``consistency``, the network sees each image under two draws of noise of the same deviation, and ``answer_loss``
+    has a classifier's ``disagreement`` on them, of this weight.
     """
 
     smallest: float
@@ -140,7 +146,10 @@ class Denoise:
     consistency: float | None = None
 
     def inputs(self, images: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
-        """Return noisy images and the deviation of each, uniform in its logarithm."""
+        """Return noisy images and the deviation of each, whose logarithm is uniform.
+
+        With a ``consistency`` there is one noisy copy of every image, then a second of each with the same deviation.
+        """
         draws = torch.rand(len(images), generator=generator, device=images.device)
         if self.consistency is not None:
             images, draws = torch.cat([images, images]), torch.cat([draws, draws])
@@ -150,7 +159,7 @@ class Denoise:
         return clean + sigma[:, None, None, None] * noise, sigma
 
     def loss(self, forward: Forward, inputs: tuple[Tensor, ...], images: Tensor, labels: Tensor) -> Tensor:
-        """Return the weighted sum of both losses."""
+        """Return the squared error divided by the variance, plus ``weight`` times the classifiers' mean loss."""
         if self.consistency is not None:
             images = torch.cat([images, images])
         clean = (images.float() / 255.0).permute(0, 3, 1, 2)
@@ -166,18 +175,22 @@ class Denoise:
 def answer_loss(
     logits: Tensor, labels: Tensor, consistency: float | None = None, label_smoothing: float = 0.0
 ) -> Tensor:
-    """Return the mean cross entropy of logits ``[draws x batch, m]``, plus ``disagreement`` with a ``consistency``."""
+    """Return the mean cross entropy of logits ``[draws * batch, classes]``, all images of a draw together.
+
+    With a ``consistency``, ``disagreement`` of this weight is added.
+    """
     draws = len(logits) // len(labels)
     loss = functional.cross_entropy(logits, labels.repeat(draws), label_smoothing=label_smoothing)
     return loss if consistency is None else loss + disagreement(logits.reshape(draws, len(labels), -1), consistency)
 
 
 def disagreement(logits: Tensor, weight: float) -> Tensor:
-    """Return ``weight`` times the divergence of the answers to two draws from their mean, plus half its entropy.
+    """Return ``weight`` times the divergence of an image's probabilities under its draws, plus half an entropy.
 
-    The logits are ``[draws, batch, m]``; the divergence is the Kullback-Leibler divergence of the mean from the answer
-    to each draw (Jeong and Shin, *Consistency regularization for certified robustness of smoothed classifiers*,
-    NeurIPS 2020).
+    Logits are ``[draws, batch, classes]``. The divergence is the Kullback-Leibler divergence of the draws' mean
+    probabilities from those of each draw, averaged over the draws, and the entropy is that of these means (Jeong and
+    Shin, *Consistency regularization for certified robustness of smoothed classifiers*, NeurIPS 2020). Both are
+    averaged over the images.
     """
     log_mean = log_mean_softmax(logits)
     mean = log_mean.exp()
@@ -187,11 +200,12 @@ def disagreement(logits: Tensor, weight: float) -> Tensor:
 
 
 def attack(forward: Forward, draws: Tensor, labels: Tensor, radius: float, steps: int) -> Tensor:
-    """Return perturbations ``[batch, 3, height, width]`` of l2 norm at most ``radius`` that lower the labels' chances.
+    """Return perturbations ``[batch, 3, height, width]``, of l2 norm at most ``radius``, against the images' labels.
 
-    ``draws`` are noisy images ``[draws, batch, 3, height, width]``. Projected gradient ascent, from 0, of the negative
-    logarithm of the label's mean probability over the draws of an image (Salman et al., *Provably robust deep learning
-    via adversarially trained smoothed classifiers*, NeurIPS 2019); each step has length ``2 radius / steps``.
+    ``draws`` are noisy images ``[draws, batch, 3, height, width]``, and ``forward`` returns logits. Projected gradient
+    ascent, from 0, of the negative logarithm of the label's mean probability over the draws of an image (Salman et al.,
+    *Provably robust deep learning via adversarially trained smoothed classifiers*, NeurIPS 2019); each of ``steps``
+    steps has length ``2 radius / steps``.
     """
     delta = torch.zeros_like(draws[0])
     for _ in range(steps):
@@ -211,7 +225,10 @@ def _norms(images: Tensor) -> Tensor:
 
 
 def log_mean_softmax(logits: Tensor) -> Tensor:
-    """Return the logarithm of the mean probabilities ``[batch, m]`` over the draws of logits ``[draws, batch, m]``."""
+    """Return the logarithm of mean probabilities, ``[batch, classes]``, for logits ``[draws, batch, classes]``.
+
+    The mean is that of the softmax of the logits, over the draws.
+    """
     return logits.float().log_softmax(dim=2).logsumexp(dim=0) - math.log(len(logits))
 
 
@@ -225,10 +242,10 @@ def accuracy_under(
     seed: int,
     device: torch.device,
 ) -> float:
-    """Return the share of images classified rightly, one draw each, in float32; the draws depend on the seed alone.
+    """Return the share of noisy images that ``network`` classifies as ``labels`` say, with one draw of noise each.
 
-    ``images`` are uint8 ``[inputs, height, width, 3]``, ``inputs`` makes of them what the network sees, and the network
-    is on ``device``.
+    ``images`` are uint8 ``[inputs, height, width, 3]``. ``inputs(images, generator)`` returns the arguments of the
+    network, which is on ``device``; the generator's draws depend on ``seed`` alone. Computed in float32.
     """
     generator = draws_for(device, seed, EVALUATION)
     if isinstance(network, nn.Module):

@@ -43,7 +43,7 @@ AnyCard = TypeVar("AnyCard", ClassifierCard, DenoiserCard)
 
 @dataclass(frozen=True, slots=True)
 class Trained(Generic[AnyCard]):
-    """Result of a training: the paths of the weights and of the card, and the card itself."""
+    """Result of a training: the path of the weights, that of the network's card, and the card itself."""
 
     weights: Path
     card_path: Path
@@ -53,7 +53,10 @@ class Trained(Generic[AnyCard]):
 def save_outcome(
     descent: Descent, images: Images, out: Path, card_of: Callable[..., AnyCard], **own: Any
 ) -> Trained[AnyCard]:
-    """Write the descent's network and its card to ``out``; ``own`` are the fields that only this kind of card has."""
+    """Write the network of a finished training run and its card to the folder ``out``; return the paths and the card.
+
+    ``card_of`` is the class of the card and ``own`` the fields that only this class has. The checkpoint is removed.
+    """
     config, network = descent.config, descent.network
     weights = out / f"{config.stem(images.name)}.safetensors"
     sha256 = save_network(
@@ -90,7 +93,7 @@ def save_outcome(
 
 
 STATISTICS_BATCHES = 100
-"""Batches over which the batch normalisation of the averaged network is measured."""
+"""Batches over which the statistics of the batch normalisation are measured once weights are averaged."""
 
 
 def train_classifier(
@@ -102,12 +105,13 @@ def train_classifier(
     progress: Callable[[TrainingProgress], None] | None = None,
     max_seconds: float | None = None,
 ) -> Trained[ClassifierCard]:
-    """Train a network by the recipe, measure it, and write its float16 weights and its card to ``out``.
+    """Train a classifier by the recipe ``config`` on ``images``, and write its float16 weights and card to ``out``.
 
-    A checkpoint is written there after every epoch and removed at the end. With ``resume`` the run goes on from the
-    checkpoint if there is one, and on a CPU ends with exactly the weights of an undisturbed run; without it, a
-    checkpoint left by an unfinished run is an error rather than lost. A ``TimeoutError`` says that no further epoch
-    ends within ``max_seconds``; the measurements after the last one are not counted.
+    The card holds its accuracy on the test images, with noise and without. A checkpoint is written to ``out`` after
+    every epoch and removed at the end. With ``resume`` the run goes on from the checkpoint if there is one, and on a
+    CPU ends with exactly the weights of an undisturbed run; without it, a checkpoint left by an unfinished run raises
+    InvalidInput. A ``TimeoutError`` says that no further epoch ends within ``max_seconds``; measuring the accuracy
+    after the last epoch is not counted. ``progress`` is called every fifty steps.
     """
     task = Classify(
         config.sigma, config.lam, config.label_smoothing, config.consistency, config.adversary, config.attack_steps or 1
@@ -142,7 +146,8 @@ def _initial(config: TrainingConfig, images: Images) -> Network:
 
 
 MEASURED = (0.12, 0.25, 0.5, 1.0)
-"""Deviations at which the accuracy behind the denoiser is measured, where it has seen them; and at the largest."""
+"""Deviations of noise at which a classifier's accuracy behind the denoiser is measured, if it was trained for them; it
+is measured at the largest of its training too."""
 
 
 def train_denoiser(
@@ -155,10 +160,10 @@ def train_denoiser(
     progress: Callable[[TrainingProgress], None] | None = None,
     max_seconds: float | None = None,
 ) -> Trained[DenoiserCard]:
-    """Train a U-Net by the recipe, and write its float16 weights and its card to ``out``.
+    """Train a denoiser, a U-Net, by the recipe ``config``, and write its float16 weights and its card to ``out``.
 
-    ``classifiers`` are the files of weights with the checksums that the recipe names; they stay as they are, and the
-    recognition loss is the mean over them. Checkpoints and ``max_seconds`` are as in ``train_classifier``.
+    ``classifiers`` are the files of weights with the checksums that the recipe names. They are not trained; their mean
+    loss on denoised images is a part of the denoiser's. The other arguments are as in ``train_classifier``.
     """
     smallest, recognition = config.smallest_sigma, config.recognition
     if smallest is None or recognition is None or config.classifier is None:
