@@ -81,6 +81,7 @@ def test_same_seed_same_network(digits: tuple[Any, Any]) -> None:
     [
         ({"inputs": np.full((4, 3), 2.0)}, "inputs must lie in"),
         ({"inputs": np.zeros(4)}, "inputs must have shape"),
+        ({"inputs": np.zeros((0, 64)), "labels": []}, "neither of length 0"),
         ({"inputs": np.zeros((5, 3))}, "labels must be one class for each of the 5"),
         ({"labels": [0, 0, 0, 0]}, "at least 2 different classes"),
         ({"sigma": -0.1}, "sigma must be at least 0"),

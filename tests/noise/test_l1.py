@@ -10,7 +10,7 @@ import pytest
 
 from buckler.errors import InvalidInput
 from buckler.evaluate.noise_audit import covers, distribution
-from buckler.noise import BaseNoise, DerandomizedSplitting, Splitting, Uniform, named
+from buckler.noise import BaseNoise, DerandomizedSplitting, Splitting, Uniform, check_margin, named
 from buckler.noise.base import float_below
 from buckler.noise.grid import values_of
 from buckler.noise.splitting import MOST_OFFSETS, offsets_of, split_values
@@ -277,3 +277,9 @@ def test_every_whole_number_of_offsets_has_its_lambda() -> None:
 def test_refusals(make: Any, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         make()
+
+
+def test_a_margin_without_a_radius_is_refused_by_the_names_of_those_with_one() -> None:
+    check_margin(Splitting(2.5), "probability")
+    with pytest.raises(InvalidInput, match=r"margin must be 'probability' under splitting noise .*; got 'quantile'"):
+        check_margin(Splitting(2.5), "quantile")

@@ -162,9 +162,13 @@ def test_broken_and_enormous_images_are_named(tmp_path: Path, monkeypatch: pytes
 
 def test_shared_ids_and_wrong_labels_are_refused() -> None:
     x = np.zeros((3, 2), dtype=np.float32)
-    for bad in ({"ids": ["a", "b", "a"]}, {"labels": np.array([1, 2])}, {"labels": np.array([0, -1, 2])}):
+    for bad, message in (
+        ({"ids": ["a", "b", "a"]}, r"ids must differ.*got \['a'\]"),
+        ({"labels": np.array([1, 2])}, "labels must be one class, 0 or above, for each of 3 inputs"),
+        ({"labels": np.array([0, -1, 2])}, "0 or above"),
+    ):
         arguments: Any = bad
-        with pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput, match=message):
             from_arrays(x, **arguments)
 
 

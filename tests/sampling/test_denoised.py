@@ -167,6 +167,9 @@ def test_sigma_outside_of_the_schedule_is_refused() -> None:
     assert diffusion.sigmas == pytest.approx((0.005, 78.7), rel=0.01)
     with pytest.raises(InvalidInput, match=r"sigma must be from 0\.005"):
         Denoised(diffusion, Head(), sigma=0.004)
+    # In the units of the input, as the sigma that was given: images in [0, 10] have ten times the noise.
+    with pytest.raises(InvalidInput, match=r"sigma must be from 0\.05.* got 0\.04$"):
+        Denoised(diffusion, Head(), sigma=0.04, to_denoiser=(0.1, 0.0))
 
 
 # torch says so of every traced module under Python 3.13.0 itself.

@@ -47,6 +47,7 @@ def test_file_and_folder_give_the_same(tmp_path: Path, arrays: dict[str, Any]) -
     [
         ({"x_train": np.zeros((40, 32, 32, 3))}, "x_train must be uint8"),
         ({"x_test": np.zeros((40, 32, 32), dtype=np.uint8)}, "x_test must be uint8 of shape"),
+        ({"x_test": np.zeros((0, 32, 32, 3), dtype=np.uint8)}, "no axis of length 0; got uint8"),
         ({"x_test": np.zeros((40, 28, 28, 3), dtype=np.uint8)}, "images of one size"),
         ({"y_train": np.zeros(40, dtype=np.int64)}, "at least 2 different classes"),
         ({"y_train": np.arange(39)}, "y_train must be one class for each of the 40"),

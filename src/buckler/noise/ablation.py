@@ -112,11 +112,11 @@ class Ablation(BaseNoise):
     def check_input(self, x: AnyArray) -> None:
         """Raise InvalidInput if ``x`` has not ``pixels`` values in each of ``channels`` channels, or holds the mark."""
         if x.size != self.pixels * self.channels or (self.channels > 1 and x.shape[0] != self.channels):
-            many = f"{self.channels} channels of {self.pixels} pixels"
+            many = f"shape [{self.channels}, ...], channels first, with {self.pixels} pixels in each channel"
             wanted = f"{self.pixels} values" if self.channels == 1 else many
             fits = x.ndim > 1 and x.size == self.pixels * x.shape[0]
             hint = f"; channels={x.shape[0]} keeps pixels with all their channels" if fits else ""
-            raise InvalidInput(f"x must have {wanted}, channels first; got shape {x.shape}{hint}")
+            raise InvalidInput(f"x must have {wanted}; got shape {x.shape}{hint}")
         if (np.asarray(x, dtype=np.float32) == np.float32(self.mark)).any():
             raise InvalidInput(f"x must not hold the mark of a missing pixel, {self.mark:g}; give another mark")
 

@@ -45,7 +45,9 @@ class Dataset:
             seen = sorted(name for name in set(self.ids) if self.ids.count(name) > 1)[:3]
             raise InvalidInput(f"ids must differ, or inputs would share noise; got {show(seen)} more than once")
         if self.labels is not None and (self.labels.shape != (len(self.ids),) or (self.labels < 0).any()):
-            raise InvalidInput(f"labels must be one class for each of {len(self.ids)} inputs; got {show(self.labels)}")
+            raise InvalidInput(
+                f"labels must be one class, 0 or above, for each of {len(self.ids)} inputs; got {show(self.labels)}"
+            )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -184,7 +186,10 @@ def open_array(
             raise InvalidInput(f"labels is for arrays without; {str(path)!r} holds its own")
         found = check_whole_array("labels", _read_arrays(Path(labels))["x"])
     if x.dtype.kind not in "iuf" or x.ndim < 2 or x.size == 0:
-        raise InvalidInput(f"data {str(path)!r} must hold numbers [inputs, ...]; got {x.dtype} of shape {x.shape}")
+        raise InvalidInput(
+            f"data {str(path)!r} must hold numbers of shape [inputs, ...] with at least one value each; "
+            f"got {x.dtype} of shape {x.shape}"
+        )
     names = np.arange(len(x)) if index is None else check_whole_array("index", index)
     if names.shape != (len(x),):
         raise InvalidInput(f"index must be one number for each of {len(x)} inputs; got shape {names.shape}")

@@ -71,7 +71,8 @@ class Denoised(nn.Module):
         self._is_told = _is_told(check_module("denoiser", denoiser))
         low, high = getattr(denoiser, "sigmas", (0.0, float("inf")))
         if not low <= self._level <= high:
-            raise InvalidInput(f"sigma must be from {low:g} to {high:g} for this denoiser; got {self._level:g}")
+            low, high = low / scale, high / scale
+            raise InvalidInput(f"sigma must be from {low:g} to {high:g} for this denoiser; got {self.denoiser_sigma:g}")
         if to_classifier is not None and not callable(to_classifier):
             raise InvalidInput(f"to_classifier must be a callable; got {show(to_classifier)}")
         # In this order: the number of classes is read off the last layer.

@@ -40,7 +40,8 @@ class Images:
         for part, x, y in (("train", self.x_train, self.y_train), ("test", self.x_test, self.y_test)):
             if x.dtype != np.uint8 or x.ndim != 4 or x.shape[-1] != 3 or 0 in x.shape:
                 raise InvalidInput(
-                    f"x_{part} must be uint8 of shape [inputs, height, width, 3]; got {x.dtype} {x.shape}"
+                    f"x_{part} must be uint8 of shape [inputs, height, width, 3], no axis of length 0; "
+                    f"got {x.dtype} {x.shape}"
                 )
             object.__setattr__(self, f"y_{part}", check_label(y, self.num_classes, len(x), name=f"y_{part}"))
         if self.x_train.shape[1:] != self.x_test.shape[1:]:

@@ -70,7 +70,7 @@ def train_digits(
         raise MissingExtra("scikit-learn", "demo") from None
     x = check_float_array("inputs", inputs)
     if x.ndim != 2 or 0 in x.shape:
-        raise InvalidInput(f"inputs must have shape [inputs, features]; got shape {x.shape}")
+        raise InvalidInput(f"inputs must have shape [inputs, features], neither of length 0; got shape {x.shape}")
     if x.min() < 0.0 or x.max() > 1.0:
         raise InvalidInput(f"inputs must lie in [0, 1]; got values from {x.min():g} to {x.max():g}")
     y = check_label(labels, 2**31, x.shape[0], name="labels")
