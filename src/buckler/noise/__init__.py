@@ -139,7 +139,7 @@ def as_noise(sigma: float | None, noise: Noise | str | None, parameters: Mapping
 
 
 def check_margin(noise: Noise, margin: MarginKind) -> None:
-    """Raise InvalidInput unless ``margin`` is a kind of margin, probability or quantile, that gives a radius here."""
+    """Raise InvalidInput unless ``noise`` has a radius for this kind of margin, probability or quantile."""
     if margin not in noise.margins:
         allowed = " or ".join(map(repr, noise.margins))
         raise InvalidInput(f"margin must be {allowed} under {noise.describe()}; got {margin!r}")

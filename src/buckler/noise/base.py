@@ -37,7 +37,7 @@ MARGIN_HALVINGS = 80
 
 
 class BaseNoise:
-    """Base class of every noise, which makes noisy copies of an input and turns a margin of its votes into a radius.
+    """Base class of every noise, which makes noisy copies of an input and turns a margin into a certified radius.
 
     A frozen dataclass that inherits from it defines ``name``, ``norm`` (``l1`` or ``l0``), ``describe``, ``radius`` and
     ``noisy``; for an audit also ``every`` and ``points``. Its fields are its parameters. ``draws`` says what copies are
@@ -84,7 +84,7 @@ class BaseNoise:
 
     @property
     def spread(self) -> Float32Array:
-        """What unit normal numbers are multiplied by to be the noise: a number, or an array that broadcasts to it."""
+        """What unit normal numbers are multiplied by to be noise: a number, or an array that broadcasts to an input."""
         raise NotImplementedError
 
     def words(self, shape: tuple[int, ...]) -> int:
@@ -105,7 +105,7 @@ class BaseNoise:
         raise InvalidInput(f"{self.describe()} must list its copies to be audited: every(x) and points()")
 
     def points(self) -> Sequence[AnyArray]:
-        """Return small inputs for an audit, which compares the first with each other: some thousand copies each."""
+        """Return small inputs, of some thousand copies at most; an audit compares the first with every other one."""
         raise InvalidInput(f"{self.describe()} must list its copies to be audited: every(x) and points()")
 
     def radius(self, margin: float, kind: MarginKind = "probability") -> float:

@@ -106,7 +106,7 @@ class Gaussian(BaseNoise):
         return np.where(near < self._deviation, np.nextafter(near, np.float32(inf)), near)
 
     def check_input(self, x: Float32Array) -> None:
-        """Raise InvalidInput if the scale does not broadcast to ``x``, or its float32 would round the noise away."""
+        """Raise InvalidInput if the scale does not broadcast to ``x``, or float32 would round away noise on ``x``."""
         deviation = self._deviation
         shape = deviation.shape
         if len(shape) > x.ndim or any(a not in {1, b} for a, b in zip(shape[::-1], x.shape[::-1], strict=False)):

@@ -211,7 +211,7 @@ def kept(scores: Float32Array, columns: IntArray) -> Float32Array:
 
 
 EVERY = 128
-"""Of so many batches one is run again, which takes less than a hundredth of the time."""
+"""One batch in so many is run again, which takes less than a hundredth of the time."""
 
 KEPT = 64
 """Largest number of rows of an earlier batch that replace rows of a batch that is run again."""
@@ -229,8 +229,8 @@ class RepeatCheck:
 
     If ``exact``, logits must be equal, and one batch in ``EVERY`` is run again in reverse order, with rows of an
     earlier batch in the place of some: rows have other places and other neighbours. Otherwise ``ROWS_RUN_ALONE`` rows
-    of the first batch are run again alone, and may differ by ``LOGIT_RANGE_SHARE``. Equal logits are evidence and no
-    proof.
+    of the first batch are run again alone, and their logits may differ by rounding (``LOGIT_RANGE_SHARE``). Equal
+    logits are evidence and no proof.
     """
 
     def __init__(self, run: Callable[[Any], Any], reverse: Callable[[Any], Any], *, exact: bool) -> None:
@@ -242,7 +242,7 @@ class RepeatCheck:
 
     @property
     def wanted(self) -> bool:
-        """Whether the next batch must be left as it was, since rows of it may be run again."""
+        """Whether ``look`` needs the next batch: a classifier must then be given a copy, which it may overwrite."""
         return self._exact or self._batches == 0
 
     def look(self, batch: Any, logits: Any) -> None:

@@ -155,7 +155,7 @@ class Diffusion(nn.Module):
 def schedule(settings: Mapping[str, Any]) -> FloatArray:
     """Return the schedule ``abar_t = (1 - beta_0) ... (1 - beta_t)`` of settings as in ``scheduler_config.json``.
 
-    The file is written by diffusers. ``sqrt(abar_t)`` is what the model's training multiplies an image by at step t.
+    The file is written by diffusers. At step t the model is given ``sqrt(abar_t)`` times an image, plus noise.
 
     >>> abar = schedule({"beta_schedule": "linear", "beta_start": 1e-4, "beta_end": 0.02, "num_train_timesteps": 1000})
     >>> len(abar), round(float(abar[0]), 6), f"{abar[-1]:.3g}"

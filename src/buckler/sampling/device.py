@@ -270,7 +270,10 @@ class DeviceWords:
 
 
 def device_copies(noise: BaseNoise, device: torch.device, generator: GeneratorKind) -> CudaNoise | DeviceWords | None:
-    """Return what makes noisy copies on the device, or None where the host makes them: without CUDA, or Triton."""
+    """Return what makes noisy copies on the device, or None where the host does: no CUDA or Triton, or other noise.
+
+    Other noise is any that is neither in ``FORMS`` nor drawn by the generator ``cuda``.
+    """
     if generator == "cuda":
         return CudaNoise(str(device), noise.spread)
     fits = device.type == "cuda" and AVAILABLE and noise.draws != "gaussian" and noise.name in FORMS
@@ -369,8 +372,7 @@ def repeatable() -> Iterator[None]:
     """Let torch use deterministic algorithms, chosen without timing, and restore its settings afterwards.
 
     Operations that have none run as usual; rows that are run a second time show whether it mattered
-    (``cpu.RepeatCheck``).
-    The settings are global: if contexts overlap in threads, the last one to end restores them.
+    (``cpu.RepeatCheck``). The settings are global: if contexts overlap in threads, the last one to end restores them.
     """
     cudnn = torch.backends.cudnn
     memory: Any = torch.utils.deterministic

@@ -75,7 +75,7 @@ class FusedConvolution(nn.Module):
     bias: Tensor
 
     def __init__(self, convolution: nn.Conv2d, *, relu: bool) -> None:
-        """Take the weights of a convolution that ``fits``."""
+        """Take the weights of a convolution for which ``fits`` is True."""
         super().__init__()
         self.stride, self.relu = convolution.stride[0], relu
         outputs, inputs = convolution.weight.shape[:2]

@@ -234,11 +234,11 @@ class Gradients:
         return self._engine.session()
 
     def look(self, points: Tensor, inputs: IntArray, pair: Tensor, block: int, draws: int) -> Estimates:
-        """Return votes, mean scores, and the gradient of a mean difference of two scores, at each point.
+        """Return votes, mean scores, and the gradient of the mean difference of two classes' scores, at each point.
 
-        At point k it is ``score[pair[k, 1]] - score[pair[k, 0]]``; scores are softmax of the logits. Point k has the
-        noise of the input at position ``inputs[k]``: ``draws`` draws from block ``BLOCKS * block`` of its stream
-        ``attack`` on. Points of one input should follow one another, since they share this noise.
+        The difference at point k is ``score[pair[k, 1]] - score[pair[k, 0]]``, with softmax of the logits as scores.
+        Point k has the noise of the input at position ``inputs[k]``: ``draws`` draws from block ``BLOCKS * block`` of
+        its stream ``attack`` on. Points of one input should follow one another, since they share this noise.
         """
         whole, rest = divmod(draws, NOISE_BLOCK)
         parts = [NOISE_BLOCK] * whole + [rest] * (rest > 0)

@@ -44,9 +44,9 @@ def from_bytes(pixels: AnyArray, value_range: ValueRange) -> Float32Array:
 
 
 def to_float32(name: str, x: ArrayLike, noise: Noise | None = None) -> Float32Array:
-    """Return ``x`` as float32; InvalidInput, naming ``name``, for numbers beyond its range or that it moves too far.
+    """Return ``x`` as float32; numbers that are beyond its range, or that it moves too far, raise InvalidInput.
 
-    ``check_moved`` says what is too far under ``noise``; None takes any distance.
+    ``check_moved`` says what is too far under a ``noise``; without one nothing is. Errors call ``x`` by ``name``.
     """
     with np.errstate(over="ignore"):
         values = np.asarray(check_float_array(name, x), dtype=np.float32, order="C")
