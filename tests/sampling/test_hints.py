@@ -61,6 +61,15 @@ def test_a_failure_on_the_first_batch_says_what_to_change(model: Any, x: AnyArra
         smoothed(model).certify(x[:1], n=20)
 
 
+def test_a_failed_module_is_given_back_as_it_was() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 5))
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    with pytest.raises(buckler.BucklerError, match=r"pass x\[None\]"):
+        smoothed(net).certify(IMAGES[0], n=20)
+    assert net.training
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
 def test_channels_are_not_blamed_for_a_wrong_number_of_classes() -> None:
     flat = nn.Sequential(nn.Flatten(), nn.Linear(192, 5))  # takes channels first and last alike
     with pytest.raises(buckler.BucklerError, match=r"must return 7 classes; got 5: pass num_classes=5$"):

@@ -254,12 +254,13 @@ IMAGE_CHANNELS = (1, 3, 4)
 def columns_of(classifier: Classifier, batch: Any) -> int:
     """Return how many logits the classifier returns for each row of the batch, 0 where it fails."""
     try:
-        if classifier.backend == "torch":
-            import torch
+        with classifier.session():
+            if classifier.backend == "torch":
+                import torch
 
-            logits = classifier(torch.from_numpy(batch).to(classifier.device))
-        else:
-            logits = np.asarray(classifier(batch))
+                logits = classifier(torch.from_numpy(batch).to(classifier.device))
+            else:
+                logits = np.asarray(classifier(batch))
     except Exception:  # whatever the user's code raises
         return 0
     return int(logits.shape[1]) if len(logits.shape) == 2 and logits.shape[0] == len(batch) else 0
