@@ -67,6 +67,8 @@ def test_bytes_become_images_in_the_unit_interval(tmp_path: Path) -> None:
     assert opened[0].ids == ("0", "20", "40", "60", "80", "100")
     assert opened[1].ids == ("0", "1", "2", "3", "4", "5")
     assert open_dataset(tmp_path / "c.npy").labels is None
+    with pytest.raises(InvalidInput, match=r"labels must be an \.npy file; got '.*b\.npz'"):
+        open_dataset(tmp_path / "c.npy", labels=tmp_path / "b.npz")
 
 
 def test_floats_are_taken_as_they_are_within_the_declared_range(tmp_path: Path) -> None:

@@ -184,6 +184,8 @@ def open_array(
     if labels is not None:
         if found is not None:
             raise InvalidInput(f"labels is for arrays without; {str(path)!r} holds its own")
+        if Path(labels).suffix != ".npy":
+            raise InvalidInput(f"labels must be an .npy file; got {str(labels)!r}")
         found = check_whole_array("labels", _read_arrays(Path(labels))["x"])
     if x.dtype.kind not in "iuf" or x.ndim < 2 or x.size == 0:
         raise InvalidInput(
