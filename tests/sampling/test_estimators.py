@@ -1,5 +1,6 @@
 """scikit-learn classifiers through ``buckler.Smoothed``: the user's labels in and out, votes by ``predict``."""
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -193,3 +194,14 @@ def test_commands_refuse_a_model_with_other_classes(tmp_path: Any, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidInput, match=r"model must have the classes 0 to 2 here; got \(1, 2, 3\)"):
         buckler.Smoothed("other_classes:ready", sigma=0.5)
+
+
+def scaled(batch: AnyArray) -> AnyArray:
+    return batch * 2.0
+
+
+@pytest.mark.parametrize("model", [fitted([0, 1, 2]), scaled, buckler.Normalized(scaled, 0.5, 2.0)])
+def test_a_smoothed_classifier_can_be_sent_to_another_process(model: Any) -> None:
+    smoothed = buckler.Smoothed(model, sigma=0.3, num_classes=None if hasattr(model, "predict") else 2)
+    there = pickle.loads(pickle.dumps(smoothed))  # noqa: S301  (our own)
+    assert there.certify(CENTRES[:2], n=200, progress=False) == smoothed.certify(CENTRES[:2], n=200, progress=False)

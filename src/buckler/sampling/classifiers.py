@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -42,7 +43,8 @@ class Classifier:
 
     ``modules.TorchClassifier`` takes tensors on a device. ``classes`` are the user's labels in the order of the logits'
     columns, None where they are 0, 1, ... ``files`` are the names and SHA-256 of the files that the model was loaded
-    from, or the hash of an estimator's fitted arrays. ``library`` names what computes the logits, None for a callable.
+    from, or the hash of an estimator's fitted arrays. ``library`` names what computes the logits, None for a callable. It
+    can be pickled if the model can, except for that of an ONNX file.
     """
 
     backend: Literal["numpy", "torch"] = "numpy"
@@ -98,6 +100,11 @@ MOST_NAMED = 5
 """Items of a tuple or dict that an error lists."""
 
 
+def _called(model: Callable[[Any], Any], batch: AnyArray) -> Any:
+    """Return the logits of a callable; a tensor becomes a NumPy array."""
+    return on_host(one_output(model(batch)))
+
+
 def from_estimator(estimator: Any) -> Classifier:
     """Return a Classifier of a fitted scikit-learn one: logits are ``log predict_proba``, else its decision function.
 
@@ -118,21 +125,8 @@ def from_estimator(estimator: Any) -> Classifier:
             'model must have a score for each class: set decision_function_shape="ovr"; got "ovo", which gives one '
             "for each pair of classes"
         )
-    order = np.argsort(labels)
-
-    def call(batch: AnyArray) -> AnyArray:
-        rows = batch.reshape(len(batch), -1)
-        logits = _estimated(estimator, rows)
-        if logits.shape != (len(rows), len(labels)):
-            raise ClassifierError(f"must return a score for each of {len(labels)} classes; got shape {logits.shape}")
-        voted = order[np.searchsorted(labels, estimator.predict(rows), sorter=order)]
-        moved = np.flatnonzero(logits.argmax(axis=1) != voted)
-        if moved.size:
-            logits[moved, voted[moved]] = np.nextafter(logits[moved].max(axis=1), np.inf)
-        return logits
-
     return Classifier(
-        call,
+        partial(_estimated, estimator, labels),
         len(labels),
         classes=_own_labels(labels.tolist()),
         files={"fitted arrays": fitted_hash(estimator)},
@@ -140,7 +134,20 @@ def from_estimator(estimator: Any) -> Classifier:
     )
 
 
-def _estimated(estimator: Any, rows: AnyArray) -> AnyArray:
+def _estimated(estimator: Any, labels: AnyArray, batch: AnyArray) -> AnyArray:
+    """Return the scores of an estimator, that of the class of ``predict`` the highest."""
+    rows, order = batch.reshape(len(batch), -1), np.argsort(labels)
+    logits = _scores(estimator, rows)
+    if logits.shape != (len(rows), len(labels)):
+        raise ClassifierError(f"must return a score for each of {len(labels)} classes; got shape {logits.shape}")
+    voted = order[np.searchsorted(labels, estimator.predict(rows), sorter=order)]
+    moved = np.flatnonzero(logits.argmax(axis=1) != voted)
+    if moved.size:
+        logits[moved, voted[moved]] = np.nextafter(logits[moved].max(axis=1), np.inf)
+    return logits
+
+
+def _scores(estimator: Any, rows: AnyArray) -> AnyArray:
     """Return log probabilities or decision values, one column for each class."""
     if hasattr(estimator, "predict_proba"):
         return np.asarray(_logarithms(estimator.predict_proba(rows)), dtype=np.float64)
@@ -216,12 +223,13 @@ def Normalized(model: Any, mean: npt.ArrayLike, std: npt.ArrayLike) -> Any:  # n
         return NormalizedModule(model, centre, scale)
     if not callable(model):
         raise InvalidInput(f"model must be a callable batch -> logits; got {show(model)}")
+    return partial(_normalized, model, centre, scale)
 
-    def inside(batch: AnyArray) -> Any:
-        shape = (1, -1) + (1,) * (batch.ndim - 2)
-        return model((batch - centre.reshape(shape)) / scale.reshape(shape))
 
-    return inside
+def _normalized(model: Callable[[Any], Any], mean: AnyArray, std: AnyArray, batch: AnyArray) -> Any:
+    """Return a model's logits for the normalised batch."""
+    shape = (1, -1) + (1,) * (batch.ndim - 2)
+    return model((batch - mean.reshape(shape)) / std.reshape(shape))
 
 
 def failure_hint(classifier: Classifier, num_classes: int, x: Float32Array, problem: Exception) -> str:
@@ -314,7 +322,7 @@ def as_classifier(
     elif hasattr(model, "predict_proba") or hasattr(model, "decision_function"):
         made = from_estimator(model)
     elif callable(model):
-        made = Classifier(lambda batch: on_host(one_output(model(batch))))  # a tensor becomes a NumPy array
+        made = Classifier(partial(_called, model))
     else:
         raise InvalidInput(f"model must be a module, an estimator, an .onnx path or a callable; got {show(model)}")
     if num_classes is not None and made.num_classes not in {None, num_classes}:
