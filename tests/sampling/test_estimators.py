@@ -149,6 +149,10 @@ def test_an_estimator_without_a_score_for_each_class_is_refused() -> None:
         buckler.Smoothed(_Counted([0, 1]), sigma=0.3).certify(CENTRES[:1], n=20)
     with pytest.raises(InvalidInput, match="must be a fitted scikit-learn classifier"):
         buckler.Smoothed(LogisticRegression(), sigma=0.3)
+    x, y = blobs(3)
+    for several in (np.stack([y, y], axis=1), np.stack([y, y > 0], axis=1)):
+        with pytest.raises(InvalidInput, match="must have one output of at least two classes"):
+            buckler.Smoothed(RandomForestClassifier(5).fit(x, several), sigma=0.3)
 
 
 @pytest.mark.parametrize(

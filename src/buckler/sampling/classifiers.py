@@ -115,11 +115,11 @@ def from_estimator(estimator: Any) -> Classifier:
     """
     if not hasattr(estimator, "classes_"):
         raise InvalidInput(f"model must be a fitted scikit-learn classifier; got {show(estimator)}, not fitted")
-    labels = np.asarray(estimator.classes_)
-    if labels.ndim != 1 or len(labels) < 2:
+    if len(estimator.classes_) < 2 or any(np.ndim(label) for label in estimator.classes_):  # several: a list of arrays
         raise InvalidInput(
             f"model must have one output of at least two classes; got classes_ = {show(estimator.classes_)}"
         )
+    labels = np.asarray(estimator.classes_)
     if len(labels) > 2 and not hasattr(estimator, "predict_proba") and _is_pairwise(estimator):
         raise InvalidInput(
             'model must have a score for each class: set decision_function_shape="ovr"; got "ovo", which gives one '
