@@ -194,6 +194,8 @@ def test_an_onnx_file_votes_as_numpy_does(tmp_path: Path) -> None:
     counts = draw_counts(classifier, X, **DRAW)
     direct = draw_counts(lambda b: b.reshape(len(b), -1) @ weight, X, num_classes=3, **DRAW)
     assert np.abs(counts - direct).max() <= 1
+    with pytest.raises(InvalidInput, match=r"are for torch modules; got Classifier\(net.onnx\)"):
+        resolve_model(str(tmp_path / "net.onnx"), device="cuda")
     (tmp_path / "broken.onnx").write_bytes(b"\x08\x01nonsense")
     for bad in ("broken.onnx", "missing.onnx"):
         with pytest.raises(InvalidInput, match="onnx"):

@@ -70,6 +70,9 @@ class Classifier:
         self._call, self.num_classes, self.classes = call, num_classes, classes
         self.files, self.library = files or {}, library
 
+    def __repr__(self) -> str:
+        return f"Classifier({', '.join(self.files) or self.library or show(self._call)})"
+
     def __call__(self, batch: Any, /) -> Any:
         """Return logits ``[rows, num_classes]`` for ``batch[rows, ...]``."""
         return self._call(batch)
