@@ -43,8 +43,8 @@ class Classifier:
 
     ``modules.TorchClassifier`` takes tensors on a device. ``classes`` are the user's labels in the order of the logits'
     columns, None where they are 0, 1, ... ``files`` are the names and SHA-256 of the files that the model was loaded
-    from, or the hash of an estimator's fitted arrays. ``library`` names what computes the logits, None for a callable. It
-    can be pickled if the model can, except for that of an ONNX file.
+    from, or the hash of an estimator's fitted arrays. ``library`` names what computes the logits, None for a callable.
+    A classifier can be pickled if its model can; that of an ONNX file cannot.
     """
 
     backend: Literal["numpy", "torch"] = "numpy"
