@@ -28,21 +28,21 @@ ABSTAINED = -1
 """An abstention in an integer array of classes; a single certificate has None."""
 
 Tie = Literal["radius", "margin"]
-"""Which of radius and margin follows from the other: the ``radius``, computed from a limit of the margin; or the
-``margin``, the one that a radius fixed beforehand needs."""
+"""Which of a certificate's radius and margin is computed from the other: the ``radius``, from a lower limit of the
+margin; or the ``margin``, which a radius fixed beforehand needs."""
 
 VOTE_METHOD_NAMES = ("exact", "bonferroni", "top_class")
 RANDOMISED = "pairwise/randomised_star"
-"""The method for scores that uses one random number of each input after its last draw (T15a)."""
+"""Name of the method for scores that uses one more random number for each input, after its last draw (T15a)."""
 
 LEAST_UNIFORM = 0.1
-"""Lower clamp of the random number, so that the draws themselves must bring a wealth of at least 0.1 / alpha.
+"""Lower clamp of that random number, so that the wealth from the draws alone must reach 0.1 / alpha to reject.
 Heuristic: affects power, not validity."""
 
 SCORE_METHOD_NAMES = (*(f"pairwise/{limit}" for limit in get_args(Limit)), RANDOMISED)
 ANYTIME = "anytime"
 ENUMERATED_METHOD = "all_copies"
-"""The method for noise whose copies are enumerated: votes are probabilities, so alpha is 0."""
+"""Name of the method for noise whose copies are enumerated: vote shares are probabilities, so alpha is 0."""
 
 OWN = "own:"
 """Prefix of the name of a user's sound method."""
@@ -61,11 +61,11 @@ _EXACT = Context(prec=1200)
 
 
 ONE_FUNCTION = "exact in floating point if the model gives an input the same logits every time"
-"""Clause in a claim's sentence where its noise is computed without rounding."""
+"""Clause in the sentence of a claim under noise that is computed without rounding (``Noise.idealised`` is None)."""
 
 
 def tie_of(method: str) -> Tie | None:
-    """Return "radius" or "margin", the one that a sound method computes from the other; None for any other method.
+    """Return "radius" or "margin", whichever a sound method computes from the other; None for other methods.
 
     >>> tie_of("exact"), tie_of("anytime"), tie_of("wald")
     ('radius', 'margin', None)
@@ -74,14 +74,14 @@ def tie_of(method: str) -> Tie | None:
 
 
 def declare_sound(method: str) -> None:
-    """Add a user's method, whose name begins with ``own:``, to the sound methods."""
+    """Add the name of a user's method, which begins with ``own:``, to those that may make certificates (``tie_of``)."""
     if not method.startswith(OWN) or method == OWN:
         raise InvalidInput(f"the name of a sound method of your own must begin with {OWN!r}; got {show(method)}")
     _TIES[method] = "radius"
 
 
 def rounded_down(value: float | Decimal, digits: int = 3) -> str:
-    """Return ``value`` with ``digits`` decimals, rounded down.
+    """Return ``value`` as a text with ``digits`` decimals, rounded down.
 
     **Guarantee.** ``float(text) <= value``. The shortest decimal of the float is truncated, so 0.58 is shown as 0.580
     and the float below it as 0.579.
@@ -96,7 +96,7 @@ def rounded_down(value: float | Decimal, digits: int = 3) -> str:
 
 
 def rounded_up(value: float, digits: int = 3) -> str:
-    """Return ``value`` with ``digits`` decimals, rounded up.
+    """Return ``value`` as a text with ``digits`` decimals, rounded up.
 
     >>> rounded_up(0.37511), rounded_up(0.58), rounded_up(0.0)
     ('0.376', '0.580', '0.000')
@@ -113,13 +113,14 @@ machine's normal quantile. Radii are rounded down by twice as much, so one withi
 class Claim:
     """Result of a method for one input: the smoothed prediction does not change within ``radius``; or an abstention.
 
-    A claim has no guarantee and serves comparisons; a ``Certificate`` is a claim by a sound method. Fields are checked
-    against one another: the radius must be the noise's for the margin, or the margin the one that a radius fixed
-    beforehand needs. ``n0`` separate draws selected the class; or, with ``winner_alpha`` above 0, it is the winner of
-    the same draws, tested at that part of ``alpha``; with both 0 it was fixed beforehand (a given label). Scores that
-    were kept as float16 are those of another classifier, so ``score_dtype`` is a field. ``seed`` is the seed of the
-    noise if it was drawn here: the same call with it gives the same claim. ``router`` is the claim about the noise
-    level, where a smoothed router chose it; the radius is at most its own.
+    A claim has no guarantee and serves comparisons; a ``Certificate`` is a claim by a sound method. ``predicted`` is
+    the class, None for an abstention, and ``margin`` the lower limit of its margin from ``n`` draws; fields are checked
+    against one another, since radius or margin follows from the other (``tie_of``). ``n0`` separate draws selected the
+    class; or, with ``winner_alpha`` above 0, it is the class with the most of the ``n`` votes, tested at that part of
+    ``alpha``; with both 0 it was fixed beforehand (a given label). ``map``, ``temperature`` and ``score_dtype`` say how
+    logits became scores and were kept (float16 scores are those of another classifier). ``seed`` is the seed of the
+    noise if the call that made the claim drew it: the same call gives the same claim. ``router`` is the claim about the
+    noise level, where a smoothed router chose it (``Routed``); its radius is not smaller.
     """
 
     id: str
@@ -206,14 +207,14 @@ class Claim:
 
     @property
     def sigma(self) -> float:
-        """The standard deviation of Gaussian noise; other noise raises InvalidInput."""
+        """The standard deviation of the noise if it is Gaussian; InvalidInput for other noise."""
         if "sigma" not in self.noise.parameters:
             raise InvalidInput(f"sigma is a parameter of Gaussian noise; this is {self.noise.describe()}")
         return float(self.noise.parameters["sigma"])
 
     @property
     def class_from(self) -> str:
-        """How the class was chosen, in a few words."""
+        """How the class was chosen, in a few words, as ``given`` or ``selected on 100 draws``."""
         if self.method == ENUMERATED_METHOD:
             return "all copies"
         if self.winner_alpha:
@@ -222,11 +223,14 @@ class Claim:
 
     @property
     def abstained(self) -> bool:
-        """Whether this is an abstention."""
+        """Whether no class is certified: ``predicted`` is None and the radius 0."""
         return self.predicted is None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return a table row as a dict: the fields, sigma or None in place of the noise; noise and seed come last."""
+        """Return the claim as a row of a table: its fields, ``sigma`` (None if not Gaussian), noise as two texts.
+
+    ``seed`` is left out if it is None, and ``router`` always.
+    """
         fields = {
             name: getattr(self, name) for name in self.__dataclass_fields__ if name not in {"noise", "seed", "router"}
         }
@@ -246,7 +250,7 @@ class Certificate(Claim):
 
     **Guarantee.** Over the noise draws, ``P(predicted is not None and the smoothed classifier is not constantly
     ``predicted`` on the ball of ``radius``) <= alpha``. The noise says which ball: its norm, open or closed, all points
-    or those of a grid. A method that is not sound raises UnsoundMethod (``tie_of``).
+    or those of a grid. Fields are those of ``Claim``; a method that is not sound raises UnsoundMethod (``tie_of``).
     """
 
     def __post_init__(self) -> None:
@@ -256,7 +260,7 @@ class Certificate(Claim):
 
 
 def ball(noise: Noise, radius: str | None = None) -> str:
-    """Return where a certificate under a noise holds, in words: which points of which ball, open or closed.
+    """Return in words where certificates under ``noise`` hold: which points of which ball, open or closed.
 
     >>> from buckler.noise import Gaussian
     >>> ball(Gaussian(0.5), "0.25")
@@ -308,7 +312,10 @@ def sentence(claim: Claim) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PairTest:
-    """Test of one candidate point: distance, rival, draws, votes for rival (wins) and class (losses), and verdict."""
+    """Test whether one point refutes a certificate: its distance ``radius`` from the input, and its ``n`` draws.
+
+    Of these draws ``wins`` vote for the class ``rival``, ``losses`` for the certified class; ``refuted`` is the result.
+    """
 
     radius: float
     rival: int
@@ -332,9 +339,10 @@ class Refutation:
     **Guarantee.** Over the draws at the candidates, which were fixed before, ``P(radius is not None and the smoothed
     classifier predicts label at point) <= alpha`` (theory T22). With a certificate of class ``label`` at its own alpha,
     the distance at which the prediction first changes lies between the two radii, with error at most the sum.
-    A ``radius`` of None is an abstention: nothing was found, which says nothing. The radius is rounded up; ``tried``
-    are the candidates in the order in which they were judged, up to the first that failed. ``router`` is the noise of
-    the smoothed router that chooses ``noise`` at the point, where there is one; that was shown too (T36a).
+    A ``radius`` of None is an abstention: no point was found, which says nothing. The radius is rounded up. ``rival``
+    is the class shown to have a larger probability at ``point`` than ``label``. ``tried`` are the tests of candidate
+    points, in their order, up to the first that failed. ``router`` is the noise of the smoothed router, where there is
+    one (``Routed``): that it chooses ``noise`` at the point was shown too (T36a).
     """
 
     id: str
@@ -370,17 +378,17 @@ class Refutation:
 
     @property
     def n(self) -> int:
-        """Draws at all candidates."""
+        """The number of draws at all candidate points together."""
         return sum(test.n for test in self.tried)
 
     @property
     def margin(self) -> float | None:
-        """The rival's share of the draws less the class's, as seen at the point: an estimate, not a bound."""
+        """The share of draws at ``point`` for ``rival`` less that for ``label``: an estimate; None without point."""
         won = [test for test in self.tried if test.refuted]
         return (won[-1].wins - won[-1].losses) / won[-1].n if won else None
 
     def contradicts(self, radius: float) -> bool:
-        """Return whether the point lies inside of a certified ball of radius ``radius``."""
+        """Return whether ``point`` lies in a certified ball of this radius around the input; False if it is None."""
         if self.radius is None:
             return False
         return self.radius <= radius if self.noise.closed else self.radius < radius
@@ -401,9 +409,10 @@ class Refutation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bracket:
-    """What is known of one input: certified up to ``certified`` at its own alpha, refuted at the refutation's radius.
+    """What is known of the distance at which one input's prediction changes: a certified radius and a refutation.
 
-    ``truth`` is the true class where that is known.
+    The class is certified up to radius ``certified`` with error probability ``certified_alpha``. ``truth`` is the true
+    class, where it is known.
     """
 
     refutation: Refutation

@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from buckler.report.text import TextTable
 
 SHOWN = 10
-"""Number of certificates that a notebook shows, a row each."""
+"""Number of certificates that a notebook shows as rows; it says how many more there are."""
 
 CURVE_RADII = 200
-"""Number of radii of a curve if the caller names none."""
+"""Number of radii in a curve of certified accuracy for which the caller names none."""
 
 SHOWN_STEPS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
-"""Radii of a table if the caller names none, in the noise's ``unit`` (sigma of Gaussian noise)."""
+"""Radii in a table of certified accuracy for which the caller names none, in units of ``noise.unit`` (sigma)."""
 
 KIND_FIELDS = tuple(
     field.name
     for field in fields(Claim)
     if field.compare and field.name not in {"id", "predicted", "radius", "margin", "n", "n0"}
 )
-"""Names of the fields that certificates of one kind share; ``Certificates`` keeps the others as arrays."""
+"""Fields of ``Certificate`` that all certificates of one kind share; ``Certificates`` keeps the others as arrays."""
 
 
 def as_labels(labels: Sequence[Label | None]) -> AnyArray:
-    """Return classes as an array: int64 with -1 for None; if any class is a text, objects, and None stays."""
+    """Return classes as int64 with -1 for None (an abstention); if any is a text, as objects that keep None."""
     if any(isinstance(label, str) for label in labels):
         return np.array(labels, dtype=object)
     return np.array([ABSTAINED if label is None else label for label in labels], dtype=np.int64)
@@ -48,14 +48,14 @@ def as_labels(labels: Sequence[Label | None]) -> AnyArray:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Certificates(Sequence[Certificate]):
-    """The certificates of many inputs, in their order; each holds by itself.
+    """The certificates of many inputs, in their order: a sequence of ``Certificate``, kept as arrays, one entry each.
 
-    ``predicted`` is -1 for an abstention (None where classes are texts), and its radius 0. ``labels`` are the true
-    classes, and ``classes`` the model's, where they are known. ``asked`` is the number of inputs that were to be
-    certified: more than there are certificates where drawing was interrupted, and then these are of the first inputs.
-    ``decided`` tells how each input ended that was drawn until decided. ``kinds`` holds one template for each
-    combination of noise, method, margin and alpha, and ``kinds[kind[i]]`` is the template of certificate i; ``kind`` is
-    None where all have the first.
+    Each certificate holds alone. ``predicted`` is -1 for an abstention (None where classes are texts), and its entry of
+    ``radii`` is 0. ``labels`` are the true classes, and ``classes`` those that the model knows, or None. ``asked`` is
+    the number of inputs that were to be certified: if drawing was interrupted, there are certificates of the first
+    ones alone. ``decided`` holds a ``Decided`` record for each input of ``certify_until``, else None. ``kinds`` holds
+    one template for each combination of noise, method, margin and alpha, and ``kinds[kind[i]]`` is that of certificate
+    i; ``kind`` is None where all have the first.
 
     >>> from buckler import certify_votes
     >>> made = certify_votes([[99, 1], [60, 40]], sigma=0.5, labels=[0, 0])
@@ -88,7 +88,7 @@ class Certificates(Sequence[Certificate]):
             object.__setattr__(self, "asked", len(self))
 
     def checked(self) -> "Certificates":
-        """Validate every distinct row as a ``Certificate`` and return self."""
+        """Return self after checking all certificates; InvalidInput names one whose fields contradict each other."""
         columns = (self.abstained, self.radii, self.margins, self.n, self.n0)
         rows = zip(*(column.tolist() for column in columns), strict=True)
         for place in {row: place for place, row in enumerate(rows)}.values():
@@ -108,7 +108,7 @@ class Certificates(Sequence[Certificate]):
         asked: int = -1,
         decided: Sequence["Decided"] | None = None,
     ) -> "Certificates":
-        """Return the ``Certificates`` that hold these records, in their order."""
+        """Return the ``Certificates`` that hold these single records in their order, with the other fields as given."""
         made = list(certificates)
         kinds: dict[tuple[Any, ...], tuple[int, Claim]] = {}
         kind = [
@@ -130,7 +130,7 @@ class Certificates(Sequence[Certificate]):
         )
 
     def by_kind(self) -> "list[Certificates]":
-        """Return the certificates of each kind, that of the first certificate first."""
+        """Return one ``Certificates`` for each kind (noise, method, margin and alpha), in the order of first use."""
         if self.kind is None:
             return [self]
         rows: dict[int, AnyArray] = {k: np.flatnonzero(self.kind == k) for k in dict.fromkeys(self.kind.tolist())}
@@ -138,7 +138,10 @@ class Certificates(Sequence[Certificate]):
 
     @property
     def first(self) -> Claim:
-        """The first certificate's noise, method, margin and alpha, which all share but those of ``Routed``."""
+        """A record with the noise, method, margin and alpha of the first certificate.
+
+        All certificates share them, except those of ``Routed`` and of several methods.
+        """
         if not self.kinds:
             raise InvalidInput("certificates must hold at least one certificate; got none")
         return self.kinds[0]
@@ -181,7 +184,7 @@ class Certificates(Sequence[Certificate]):
 
     @property
     def abstained(self) -> BoolArray:
-        """Mask of the inputs at which the method abstains, so that nothing is certified."""
+        """Boolean mask, True for each input that has an abstention: no class is certified there."""
         if self.predicted.dtype == object:
             return np.array([label is None for label in self.predicted], dtype=np.bool_)
         return np.asarray(self.predicted == ABSTAINED)
@@ -194,10 +197,11 @@ class Certificates(Sequence[Certificate]):
         delta: float = 1e-3,
         label: str | None = None,
     ) -> "Curve":
-        """Return certified accuracy against radius with its band, or without labels the share certified (T19).
+        """Return certified accuracy at each of ``radii``, or without labels the share certified, with its band (T19).
 
-        ``labels`` are the true classes, by default the field ``labels``. ``label`` is the name of the curve, by default
-        that of the method.
+        The band's lower end ``low`` holds at all radii at once with probability ``1 - delta``. ``labels`` are the true
+        classes, by default the field ``labels``; ``radii`` are 200 from 0 to the largest certified one by default, and
+        ``label`` the name of the curve, by default that of the method.
         """
         from buckler.evaluate.curves import certified_accuracy
 
@@ -218,7 +222,8 @@ class Certificates(Sequence[Certificate]):
     def accuracy(self, labels: ArrayLike | None = None, radii: ArrayLike = 0.0) -> FloatArray:
         """Return the share of inputs that are predicted right and certified to at least each radius.
 
-        Abstentions count as wrong. ``curve`` has the limit below which the truth is not, too.
+        ``labels`` are the true classes, by default the field ``labels``. Abstentions count as wrong. This is the share
+        as observed; ``curve`` also has its lower confidence limit.
         """
         if labels is None and self.labels is None:
             raise InvalidInput(
@@ -227,10 +232,10 @@ class Certificates(Sequence[Certificate]):
         return self.curve(labels, radii).accuracy
 
     def table(self, labels: ArrayLike | None = None, radii: ArrayLike | None = None) -> "TextTable":
-        """Return a table of certified accuracy, or without labels of the share certified; numbers are rounded down.
+        """Return a table of certified accuracy at ``radii``, or without labels of the share certified, rounded down.
 
-        ``print`` shows it; ``to_latex()`` and ``to_markdown()`` are for papers and pages. Without ``radii`` these are
-        multiples of sigma, as the commands show them.
+        ``labels`` are the true classes, by default the field ``labels``; radii are by default multiples of sigma.
+        ``print`` shows the table; ``to_latex()`` and ``to_markdown()`` return it for papers and pages.
 
         >>> from buckler import certify_votes
         >>> print(certify_votes([[99, 1], [1, 99]], sigma=0.5, labels=[0, 1]).table([0, 0], [0.0, 0.5, 1.0]))
@@ -254,9 +259,9 @@ class Certificates(Sequence[Certificate]):
         label: str | None = None,
         title: str = "",
     ) -> Any:
-        """Return a matplotlib figure of ``curve``; a notebook shows it, ``savefig`` writes it.
+        """Return a matplotlib figure of ``curve(labels, radii)``; a notebook shows it, its ``savefig`` writes it.
 
-        With ``ax``, axes of matplotlib, the curve is added to those there, under the name ``label``.
+        With ``ax``, axes of matplotlib, the curve is added to what these axes show, under the name ``label``.
         """
         from buckler.report.plots import accuracy_figure
 
@@ -264,16 +269,17 @@ class Certificates(Sequence[Certificate]):
         return accuracy_figure([self.curve(labels, radii, label=label)], title, ylabel=what, ax=ax)
 
     def save(self, path: str | Path) -> None:
-        """Write a table, a row a certificate, to a file that ends in .parquet or .csv; commands read the Parquet.
+        """Write a table with one row for each certificate to a .parquet or .csv file.
 
-        A CSV also takes what commands do not read: texts as classes, and certificates behind a router.
+        Commands (``buckler report``, ``refute``) read the Parquet file. Certificates whose classes are texts, and those
+        of ``Routed``, can be written as .csv alone.
         """
         from buckler.runs.store.tables import write_certificates
 
         write_certificates(Path(path), self, labels=self.labels)
 
     def to_arrow(self) -> Any:
-        """Return a ``pyarrow.Table``, a row a certificate: the columns of the files that commands write, and seeds."""
+        """Return a ``pyarrow.Table`` with a row for each certificate: the columns of ``save``, and the seeds."""
         from buckler.runs.store.tables import frame_of
 
         return frame_of(self)

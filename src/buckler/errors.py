@@ -16,23 +16,23 @@ Name = TypeVar("Name", bound=str)
 
 
 class BucklerError(Exception):
-    """The root of everything raised on purpose."""
+    """Base class of every exception that this package raises on purpose."""
 
 
 class InvalidInput(BucklerError, ValueError):  # noqa: N818  (named for what the user did, like ValueError)
-    """An argument outside of what is allowed."""
+    """Raised for an argument that is not allowed; the message names it, what is allowed and what came."""
 
 
 class UnsoundMethod(InvalidInput):
-    """A method without a guarantee was asked for a certificate."""
+    """Raised where a certificate is asked of a method without a proof, or of one that is known to fail."""
 
 
 class BucklerWarning(UserWarning):
-    """A result that may surprise; commands say it in a line on stderr."""
+    """Warning that a result may surprise; commands print it in one line on stderr."""
 
 
 class MissingExtra(BucklerError, ImportError):  # noqa: N818
-    """An optional part is needed and not installed: ``MissingExtra(package, extra)``."""
+    """Raised where a package of an optional extra is not installed: ``MissingExtra(package, extra)``."""
 
     def __str__(self) -> str:
         package, extra = self.args
@@ -41,25 +41,25 @@ class MissingExtra(BucklerError, ImportError):  # noqa: N818
 
 
 class ClassifierError(BucklerError, RuntimeError):
-    """A classifier raised, ended its process, or returned something else than one finite row of logits an input."""
+    """Raised where a classifier fails, ends its process, or does not return one row of finite logits for each input."""
 
 
 class StoreError(BucklerError, OSError):
-    """A run folder that cannot be written or read as asked."""
+    """Raised where a file or a folder of a run cannot be written, or cannot be read as asked."""
 
 
 class DamagedEvidence(StoreError):  # noqa: N818
-    """A file of a run is not the one that was written."""
+    """Raised for a file of a run that is missing, or has changed since it was written."""
 
 
 def show(value: object, limit: int = 60) -> str:
-    """Return a short one-line picture of a value for an error message."""
+    """Return ``repr(value)`` in one line, cut after ``limit`` characters, for an error message."""
     text = " ".join(repr(value).split())
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def first_repeated(names: Iterable[str]) -> str | None:
-    """Return the first name that has come before, or None if all are different."""
+    """Return the first name that occurs a second time, or None if all names are different."""
     seen = set[str]()
     for name in names:
         if name in seen:
@@ -69,14 +69,14 @@ def first_repeated(names: Iterable[str]) -> str | None:
 
 
 def check_choice(name: str, value: Name, allowed: Sequence[str]) -> Name:
-    """Return ``value`` if it is one of ``allowed``."""
+    """Return ``value`` if it is one of ``allowed``; else raise InvalidInput about the argument ``name``."""
     if value not in allowed:
         raise InvalidInput(f"{name} must be one of {', '.join(map(repr, allowed))}; got {show(value)}")
     return value
 
 
 def check_real(name: str, value: object) -> float:
-    """Return ``value`` as a finite float."""
+    """Return ``value`` as a float; raise InvalidInput about the argument ``name`` if it is no finite number."""
     if type(value) is float and isfinite(value):  # most of a million certificates' fields come this way
         return value
     try:
@@ -89,11 +89,11 @@ def check_real(name: str, value: object) -> float:
 
 
 SMALLEST_ALPHA = 1e-200
-"""Error probabilities below this are refused: from about 1e-230 on SciPy's betainc underflows."""
+"""Smallest error probability that is allowed: below about 1e-230 SciPy's betainc underflows."""
 
 
 def check_alpha(alpha: object, name: str = "alpha") -> float:
-    """Return an error probability, at least 1e-200 and below 1."""
+    """Return ``alpha`` as a float; raise InvalidInput about the argument ``name`` unless it is in [1e-200, 1)."""
     if type(alpha) is float and SMALLEST_ALPHA <= alpha < 1.0:
         return alpha
     number = check_real(name, alpha)
@@ -103,9 +103,9 @@ def check_alpha(alpha: object, name: str = "alpha") -> float:
 
 
 def check_risk(alpha: object, name: str = "alpha") -> float:
-    """Return the error probability that a caller of a door allows, at least 1e-200 and at most 1/2.
+    """Return ``alpha`` as a float; raise InvalidInput about the argument ``name`` unless it is in [1e-200, 0.5].
 
-    More than that is a confidence, given by mistake.
+    A number above 0.5, as 0.999, is taken for a confidence level that was given by mistake.
     """
     number = check_alpha(alpha, name)
     if number > 0.5:
@@ -117,7 +117,7 @@ def check_risk(alpha: object, name: str = "alpha") -> float:
 
 
 def check_positive(name: str, value: object) -> float:
-    """Return a finite number above zero."""
+    """Return ``value`` as a float; raise InvalidInput about the argument ``name`` unless it is finite and above 0."""
     if type(value) is float and 0.0 < value < inf:
         return value
     number = check_real(name, value)
@@ -127,7 +127,10 @@ def check_positive(name: str, value: object) -> float:
 
 
 def check_whole(name: str, value: object, low: int, high: int | None = None) -> int:
-    """Return a whole number in [low, high]; floats are refused unless they are exactly whole."""
+    """Return ``value`` as an int; raise InvalidInput about ``name`` unless it is whole and in [low, high].
+
+    None for ``high`` is no upper end. A float such as 3.0 is whole.
+    """
     if type(value) is int and low <= value and (high is None or value <= high):
         return value
     # A whole number does not pass through a float, where 2^53 + 1 would be 2^53.
@@ -140,7 +143,10 @@ def check_whole(name: str, value: object, low: int, high: int | None = None) -> 
 
 
 def check_whole_array(name: str, values: ArrayLike, low: int = 0) -> IntArray:
-    """Return an int64 array of whole numbers of at least ``low``; fractions, NaN and booleans are refused."""
+    """Return ``values`` as an int64 array; raise InvalidInput unless all are whole numbers of at least ``low``.
+
+    ``name`` is that of the argument, for the message. Booleans are refused.
+    """
     try:
         array: Any = np.asarray(values)
     except ValueError:
@@ -160,7 +166,10 @@ def check_whole_array(name: str, values: ArrayLike, low: int = 0) -> IntArray:
 
 
 def check_counts(name: str, counts: ArrayLike) -> IntArray:
-    """Return class counts as int64 ``[m]`` or ``[inputs, m]``: m >= 2, none negative, no row all zero."""
+    """Return counts of votes, ``[classes]`` or ``[inputs, classes]``, as int64; else raise InvalidInput about ``name``.
+
+    There must be at least two classes, no negative count, and at least one vote in each row.
+    """
     array = check_whole_array(name, counts)
     if array.ndim not in {1, 2} or array.shape[-1] < 2 or array.size == 0:
         raise InvalidInput(f"{name} must have shape [m] or [inputs, m] with m >= 2 classes; got shape {array.shape}")
@@ -172,7 +181,10 @@ def check_counts(name: str, counts: ArrayLike) -> IntArray:
 
 
 def check_label(label: ArrayLike, num_classes: int, inputs: int | None, name: str = "label") -> IntArray:
-    """Return class indices in [0, num_classes): a scalar for one input, one per input for a batch."""
+    """Return class indices as int64: a scalar if ``inputs`` is None, else an array of that length.
+
+    InvalidInput about ``name`` if the shape is another, or an index is not in [0, num_classes).
+    """
     array = check_whole_array(name, label, low=-(2**62))
     shape: tuple[int, ...] = () if inputs is None else (inputs,)
     if array.shape != shape:
@@ -185,7 +197,7 @@ def check_label(label: ArrayLike, num_classes: int, inputs: int | None, name: st
 
 
 def check_float_array(name: str, values: ArrayLike) -> FloatArray:
-    """Return a float64 array of finite numbers."""
+    """Return ``values`` as a float64 array; raise InvalidInput about ``name`` unless all are finite numbers."""
     try:
         array = np.asarray(values)
         if array.dtype.kind not in "iuf":

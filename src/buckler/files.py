@@ -55,7 +55,7 @@ def _check_mode(mode: int) -> None:
 
 
 def read_text(path: Path, largest: int) -> str:
-    """Return the text of a plain file of at most ``largest`` bytes; OSError or ValueError for anything else."""
+    """Return the text (UTF-8) of a plain file of at most ``largest`` bytes; OSError or ValueError for anything else."""
     # Non-blocking, since opening a FIFO would wait for a writer.
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     try:
@@ -70,7 +70,7 @@ def read_text(path: Path, largest: int) -> str:
 
 
 def put_in_place(temporary: Path, path: Path) -> None:
-    """Flush a file to the disk, rename it to ``path``, and flush the folder."""
+    """Flush the file at ``temporary`` to the disk, rename it to ``path``, and flush the folder of ``path``."""
     with temporary.open("rb+") as file:
         os.fsync(file.fileno())
     temporary.replace(path)
@@ -118,11 +118,12 @@ def _finite(text: str) -> float:
 SEALED_FORMAT = 4
 LARGEST_JSON = 64 * 1024 * 1024
 TEMPORARY = ".tmp-"
+"""Format number of sealed files; their largest size in bytes; prefix of the names of files not yet whole."""
 
 
 @contextmanager
 def writing(action: str) -> Iterator[None]:
-    """Turn an OSError into a StoreError of one line."""
+    """Raise an OSError of the block as a StoreError of one line, ``cannot <action>: ...``."""
     try:
         yield
     except StoreError:
@@ -132,30 +133,33 @@ def writing(action: str) -> Iterator[None]:
 
 
 def temporary(path: Path) -> Path:
-    """Return the name under which a file is written before it is whole."""
+    """Return the path, beside ``path``, under which its file is written until it is whole (see ``publish``)."""
     return path.with_name(TEMPORARY + path.name)
 
 
 def publish(path: Path) -> None:
-    """Flush the temporary file of ``path`` to the disk and give it its name."""
+    """Flush the file at ``temporary(path)`` to the disk and rename it to ``path``."""
     with writing(f"write {str(path)!r}"):
         put_in_place(temporary(path), path)
 
 
 def seal_of(values: Mapping[str, Any]) -> str:
-    """Return the checksum of values, whatever the order of their keys."""
+    """Return the SHA-256 of values that JSON can hold, in hexadecimal digits, whatever the order of their keys."""
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with the format number, this version and a checksum of it all."""
+    """Return values with three more: the ``format`` number, this package's ``version`` and a checksum, the ``seal``."""
     whole = {"format": SEALED_FORMAT, "version": __version__, **values}
     return {**whole, "seal": seal_of(whole)}
 
 
 def unsealed(values: Any, path: Path) -> dict[str, Any]:
-    """Return what ``sealed`` made, without the checksum; refuse another format, and raise ValueError for damage."""
+    """Return values that ``sealed`` made, as read from ``path``, without the checksum, which is compared.
+
+    StoreError for a file of another format, ValueError for one that was changed.
+    """
     if not isinstance(values, dict):
         raise ValueError("it is not a JSON object")
     number = values.get("format")
@@ -171,7 +175,7 @@ def unsealed(values: Any, path: Path) -> dict[str, Any]:
 
 
 def write_sealed(path: Path, values: Mapping[str, Any]) -> None:
-    """Write values as sealed JSON, whole or not at all."""
+    """Write values to ``path`` as JSON with a checksum (``sealed``), whole or not at all."""
     text = json.dumps(sealed(values), sort_keys=True, indent=1, allow_nan=False) + "\n"
     with writing(f"write {str(path)!r}"):
         temporary(path).write_text(text, encoding="utf-8")
@@ -179,7 +183,10 @@ def write_sealed(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
-    """Return the values of a sealed file; a missing, linked or changed file is damaged, an unreadable one is not."""
+    """Return the values in a file of ``write_sealed``, without the checksum, which is compared.
+
+    DamagedEvidence for a missing or changed file or a link, StoreError for one that cannot be read.
+    """
     try:
         if path.is_symlink():
             raise ValueError("it is a link")

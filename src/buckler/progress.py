@@ -8,24 +8,28 @@ from time import monotonic
 from typing import Any, Protocol
 
 Show = Callable[[float, int], None]
-"""Called with the number of inputs that are done, perhaps a fraction, and of all of them."""
+"""Function that shows progress, called with the number of inputs done, perhaps a fraction, and of all inputs."""
 
 SECONDS_BETWEEN = 0.2
 """Seconds between two updates of a bar in a notebook."""
 
 
 class Advance(Protocol):
-    """Moves the bar to ``done`` of ``total``; a ``count`` is shown with its rate a second, and a ``note`` as it is."""
+    """Function that moves the bar to ``done`` of ``total`` (None: unknown), of inputs or of what else the bar counts.
+
+    ``count`` draws so far are shown with their rate a second, or in their place the text ``note``.
+    """
 
     def __call__(self, done: float, total: int | None, count: int | None = None, note: str = "", /) -> None:
-        """Move the bar."""
+        """Move the bar to ``done`` of ``total``."""
 
 
 @contextmanager
 def bar(description: str, *, quiet: bool, unit: str = "", transient: bool = True) -> Iterator[Advance]:
-    """Yield a function that moves a progress bar on stderr; before its first call only the time is shown.
+    """Yield a function that moves a progress bar on stderr, which is called ``description``; no bar if ``quiet``.
 
-    ``unit`` is what a count is of; a ``transient`` bar is erased at the end.
+    Before the first call only the time is shown. ``unit`` is the noun for the function's ``count``, as ``draws``; a
+    ``transient`` bar is erased at the end.
     """
     from rich import progress as rich
     from rich.console import Console
@@ -79,7 +83,10 @@ def _in_notebook(description: str) -> Iterator[Advance]:
 
 @contextmanager
 def shown(what: str, progress: bool | Show | None) -> Iterator[Show]:
-    """Yield what shows the progress: the caller's own function, a bar, or nothing for ``progress=False``."""
+    """Yield a function that shows progress: the caller's own, ``progress``; or that of a new bar called ``what``.
+
+    With ``progress=False`` the function does nothing.
+    """
     if progress is False or callable(progress):
         yield progress or (lambda _done, _total: None)
     else:

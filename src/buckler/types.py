@@ -11,12 +11,12 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 ArrayLike = npt.ArrayLike
 Batches = ArrayLike | Iterable[Any]
-"""Inputs: an array, or an iterable of batches, such as a torch ``DataLoader``."""
+"""Inputs: one array ``[inputs, ...]``, or an iterable of such batches, for example a torch ``DataLoader``."""
 
 AnyArray = npt.NDArray[Any]
 
 Label = int | str
-"""A class: the index of its column, or the label that a model of named classes has for it."""
+"""A class: the index of its column among the logits, or its name where the model names its classes."""
 
 MarginKind = Literal["probability", "quantile"]
 SimplexMap = Literal["hardmax", "softmax", "sparsemax"]
@@ -29,10 +29,10 @@ Float32Array = npt.NDArray[np.float32]
 WordArray = npt.NDArray[np.uint64]
 
 LARGEST_SEED = 2**53
-"""Largest seed, the smallest being 0: every reader of a file holds these whole numbers exactly, also as floats."""
+"""Largest seed; the smallest is 0. Up to it a float holds every whole number exactly, and so does any file format."""
 
 OTHERS = -1
-"""Column of scores with the maximum, in each draw, over the classes that have no column of their own."""
+"""In a list of classes: the column shared by all without a column of their own, with the largest of their scores."""
 
 
 DrawKind = Literal["gaussian", "words", "numbers"]
@@ -43,53 +43,53 @@ class Noise(Protocol):
 
     @property
     def name(self) -> str:
-        """The name in commands, manifests and tables."""
+        """The name of this kind of noise in commands, files and tables, as ``gaussian``."""
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The parameters, as JSON can hold them."""
+        """The parameters of the noise by name, of types that JSON can hold, as ``{"sigma": 0.5}``."""
 
     @property
     def norm(self) -> str:
-        """The norm in which radii are measured."""
+        """The norm in which radii are measured, as ``l2``."""
 
     @property
     def units(self) -> str:
-        """The units of radii, as the sentence of a certificate says them."""
+        """The units of radii in words, for a certificate's sentence: ``in the units of the input``, for example."""
 
     @property
     def holds_at(self) -> str:
-        """The points of the ball at which certificates hold, as their sentence says it: ``everywhere``, for example."""
+        """At which points of the ball a certificate holds, in words for its sentence: ``everywhere``, for example."""
 
     @property
     def closed(self) -> bool:
-        """Whether points at the radius itself are certified too."""
+        """Whether the certified ball is closed: it holds the points whose distance is exactly the radius."""
 
     @property
     def margins(self) -> tuple[MarginKind, ...]:
-        """The margins that a radius follows from; the first is the default."""
+        """Kinds of margin (``probability``, ``quantile``) from which a radius follows; the first is the default."""
 
     def radius(self, margin: float, kind: MarginKind) -> float:
-        """Return the radius that a margin of at least ``margin`` certifies, rounded down; 0.0 for none."""
+        """Return the radius certified by a margin of ``margin`` or more, rounded down; 0.0 if none is."""
 
     def margin(self, radius: float, kind: MarginKind) -> float:
-        """Return the margin that a radius fixed beforehand needs, rounded up."""
+        """Return the margin of this kind that certifies ``radius``, rounded up."""
 
     def describe(self) -> str:
-        """Return the noise in words."""
+        """Return the noise and its parameters in words, as ``Gaussian noise with sigma 0.5``."""
 
     @property
     def unit(self) -> float:
-        """A length of the order of the certified radii, which scales tables and fine ladders."""
+        """A length like those of certified radii, sigma for Gaussian noise: default radii are multiples of it."""
 
     @property
     def draws(self) -> DrawKind:
-        """How copies are drawn: from normal numbers, from random words, or by their numbers."""
+        """How noisy copies are made: from normal random numbers, from random words, or each by its number."""
 
     @property
     def idealised(self) -> str | None:
-        """What certificates idealise about drawing, as text; None if they hold for the computed floats."""
+        """What certificates leave out of how a computer draws, in words; None if they hold for the computed floats."""
 
     @property
     def total(self) -> int | None:
-        """The number of copies if they are enumerated; None if they are drawn."""
+        """The number of noisy copies of an input if each is made once; None if copies are drawn at random."""
