@@ -182,7 +182,7 @@ def test_a_prediction_until_decided_takes_few_draws() -> None:
     model = Recorded()
     assert smoothed(model).predict([[0.8]], max_n=100_000) == [0]
     assert sum(model.rows) < 300
-    with pytest.raises(buckler.InvalidInput, match="max_n is for drawing until decided"):
+    with pytest.raises(buckler.InvalidInput, match=r"at most one of n .* and max_n"):
         smoothed().predict([[0.8]], n=10, max_n=100)
     with pytest.raises(buckler.InvalidInput, match="n must be"):
         smoothed().predict([[0.8]], n=0)

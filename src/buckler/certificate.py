@@ -25,7 +25,7 @@ from buckler.errors import (
 from buckler.types import AnyArray, Label, Limit, MarginKind, Noise, ScoreDtype, SimplexMap
 
 ABSTAINED = -1
-"""An abstention in an integer array of classes; a single certificate has None."""
+"""Stands for an abstention in an integer array of classes; a single certificate has None there."""
 
 Tie = Literal["radius", "margin"]
 """Which of a certificate's radius and margin is computed from the other: the ``radius``, from a lower limit of the
@@ -105,8 +105,9 @@ def rounded_up(value: float, digits: int = 3) -> str:
 
 
 RADIUS_TOLERANCE = 2e-15
-"""Relative tolerance of a Gaussian radius against the one recomputed from its margin, for the last digits of another
-machine's normal quantile. Radii are rounded down by twice as much, so one within it still holds."""
+"""How far, relatively, a Gaussian radius may lie from the one recomputed from its margin: another machine's normal
+quantile may differ in its last digits. Radii are rounded down by twice as much, so a radius within the tolerance
+still holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +230,8 @@ class Claim:
     def as_dict(self) -> dict[str, Any]:
         """Return the claim as a row of a table: its fields, ``sigma`` (None if not Gaussian), noise as two texts.
 
-    ``seed`` is left out if it is None, and ``router`` always.
-    """
+        ``seed`` is left out if it is None, and ``router`` always.
+        """
         fields = {
             name: getattr(self, name) for name in self.__dataclass_fields__ if name not in {"noise", "seed", "router"}
         }

@@ -1,4 +1,4 @@
-"""``Certificates``: many certificates as a sequence, as arrays, as a frame, as curves and pictures.
+"""``Certificates``: many certificates as one object, which gives arrays, tables, frames, curves and figures of them.
 
 They are held as arrays, a million in some tens of megabytes; a single record is built when it is asked for. Rooms that
 count, draw or write certificates are loaded when a method asks for them.
@@ -285,7 +285,7 @@ class Certificates(Sequence[Certificate]):
         return frame_of(self)
 
     def to_pandas(self) -> Any:
-        """Return the columns of ``to_arrow`` as a ``pandas.DataFrame``; ``predicted`` of an abstention is missing."""
+        """Return the columns of ``to_arrow`` as a ``pandas.DataFrame``; ``predicted`` is missing for an abstention."""
         if find_spec("pandas") is None:
             raise MissingExtra("pandas", "frames")
         frame = self.to_arrow().to_pandas()

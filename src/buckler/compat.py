@@ -1,12 +1,12 @@
-"""Classes with the names and arguments of other tools, so that a script of theirs changes one import.
+"""Classes with the names and arguments of other tools, so that a script written for these changes one import.
 
 - ``Smooth``: as in locuslab/smoothing (Cohen et al. 2019), ``from core import Smooth``.
 - ``PyTorchRandomizedSmoothing``: as in the Adversarial Robustness Toolbox, for ``certify`` and ``predict``.
 
-The radius is by default that of the top class alone (``top_class``), as there, never larger than their formula gives:
-limits are rounded outward. With ``method="exact"`` it is larger wherever a third class holds votes. Noise has a seed,
-from the operating system unless told, and different inputs never share it. What else differs is told on the page
-"Coming from elsewhere".
+The radius follows by default from the top class's votes alone (``top_class``), as in those tools, and is never larger
+than their formula gives: limits are rounded outward. With ``method="exact"`` it is larger wherever a third class holds
+votes. Noise has a seed, by default from the operating system, and different inputs never share noise. The page "Coming
+from elsewhere" says what else differs.
 """
 
 import sys
@@ -24,7 +24,7 @@ from buckler.types import AnyArray, ArrayLike, FloatArray, IntArray
 
 
 class Smooth:
-    """A smoothed classifier as in locuslab/smoothing: ``certify`` returns (class or -1, radius), ``predict`` a class.
+    """A smoothed classifier as in locuslab/smoothing: ``certify`` returns a class and a radius, ``predict`` a class.
 
     >>> def sign(batch):
     ...     return np.stack([-batch[:, 0], batch[:, 0]], axis=1)
@@ -44,13 +44,17 @@ class Smooth:
         method: str = "top_class",
         seed: int | None = None,
     ) -> None:
-        """Hold the classifier, which maps a batch to logits; ``seed`` is kept, so that a run can be repeated."""
+        """Take the classifier, which maps a batch to logits.
+
+        ``method`` is a sound method for votes, ``top_class`` or ``exact``; ``seed`` is that of the noise, from the
+        operating system if None, and is kept as ``self.seed`` so that a run can be repeated.
+        """
         self.base_classifier, self.num_classes, self.sigma = base_classifier, num_classes, sigma
         self.method, self.seed = method, seed_of(seed)
         self._smoothed = Smoothed(base_classifier, sigma, num_classes)
 
     def certify(self, x: ArrayLike, n0: int, n: int, alpha: float, batch_size: int) -> tuple[int, float]:
-        """Return the class, certified with error at most ``alpha``, and its l2 radius; (-1, 0.0) for an abstention.
+        """Return the certified class of the input ``x`` and its l2 radius; (-1, 0.0) for an abstention.
 
         **Guarantee.** With probability at least ``1 - alpha`` the class is -1, or the smoothed classifier predicts it
         everywhere within the radius of ``x``. All ``n0 + n`` draws go into the limit (T18d).
@@ -62,7 +66,10 @@ class Smooth:
         return (self.ABSTAIN if made.predicted is None else cast(int, made.predicted)), made.radius
 
     def predict(self, x: ArrayLike, n: int, alpha: float, batch_size: int) -> int:
-        """Return the predicted class, wrong with probability at most ``alpha``, or -1 for an abstention (T18a)."""
+        """Return the class predicted at the input ``x``, from ``n`` draws; -1 for an abstention (T18a).
+
+        Another class than the smoothed classifier's is returned with probability at most ``alpha``.
+        """
         self._smoothed.batch_size = check_whole("batch_size", batch_size, 1)
         x = np.asarray(on_host(x))[None]
         return int(self._smoothed.predict(x, n=n, alpha=alpha, seed=self.seed, progress=False)[0])
@@ -80,11 +87,11 @@ def _refusal(instead: str) -> Callable[..., NoReturn]:
 class PyTorchRandomizedSmoothing:
     """A smoothed classifier as in the Adversarial Robustness Toolbox, to certify and to predict; it does not train.
 
-    Arguments stand in the order of theirs. ``sample_size`` draws are what ``predict`` uses, and are added to the draws
-    of ``certify``; ``scale`` is sigma. ``preprocessing`` is what noisy inputs are normalised by, ``(mean, std)``.
-    ``loss`` and ``optimizer`` are for training, and are kept where their scripts look for them. ``clip_values`` is the
-    range of the inputs, and inputs outside of it are refused. With ``device_type="gpu"`` a module is moved to the GPU
-    if there is one. What is missing, training and gradients, raises InvalidInput with what takes its place.
+    Arguments stand in the order of the toolbox. ``predict`` makes ``sample_size`` draws, and ``certify`` makes so many
+    beside its own ``n``; ``scale`` is sigma. ``preprocessing``, ``(mean, std)``, normalises noisy inputs. ``loss`` and
+    ``optimizer`` are only kept as attributes, for scripts that look there. ``clip_values`` is the range of the inputs;
+    inputs outside of it are refused. With ``device_type="gpu"`` a module is moved to the GPU if there is one. Methods
+    of the toolbox that are missing here (training, gradients) raise InvalidInput, which says what takes their place.
     """
 
     def __init__(
@@ -107,7 +114,7 @@ class PyTorchRandomizedSmoothing:
         method: str = "top_class",
         seed: int | None = None,
     ) -> None:
-        """Hold the model; ``channels_first`` must be True, since inputs reach the model as they are."""
+        """Take the model; ``channels_first`` must be True, since inputs reach the model as they are."""
         if not channels_first:
             raise InvalidInput("channels_first must be True: inputs are given to the model as they are")
         for name, given in (("pre", preprocessing_defences), ("post", postprocessing_defences)):
@@ -129,7 +136,7 @@ class PyTorchRandomizedSmoothing:
         self._smoothed = Smoothed(normalized, scale, nb_classes, value_range=clip_values)
 
     def certify(self, x: ArrayLike, n: int, batch_size: int = 32) -> tuple[IntArray, FloatArray]:
-        """Return the class of each input, -1 for an abstention, and the certified radii, 0 for an abstention.
+        """Return the class of each input ``x[inputs, ...]``, -1 for an abstention, and its certified radius, 0 for one.
 
         **Guarantee.** That of ``Smoothed.certify`` at ``alpha`` for each input.
         """
@@ -147,7 +154,10 @@ class PyTorchRandomizedSmoothing:
     def predict(
         self, x: ArrayLike, batch_size: int = 128, verbose: bool = False, *, is_abstain: bool = True
     ) -> FloatArray:
-        """Return a row for each input, one at the predicted class, all zeros for an abstention (T18a)."""
+        """Return one row for each input: 1 at the predicted class, else 0; all 0 for an abstention (T18a).
+
+        ``verbose`` shows a bar; ``is_abstain`` must be True.
+        """
         if not is_abstain:
             raise InvalidInput("is_abstain must be True: without abstentions a prediction has no error probability")
         self._smoothed.batch_size = check_whole("batch_size", batch_size, 1)

@@ -1,7 +1,7 @@
-"""The exception family, and the validators that raise it.
+"""The exceptions of this package, and functions that check arguments and raise them.
 
-Every message names the argument, what is allowed and what came. Validators return the value in its canonical
-type, so that a public function validates and converts in one line.
+Every message names the argument, what is allowed and what came. The functions return the value in its canonical type,
+so that a public function checks and converts in one line.
 """
 
 from collections.abc import Iterable, Sequence

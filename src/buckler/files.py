@@ -1,7 +1,7 @@
 """Writes files whole or not at all: under a temporary name, flushed to the disk, then renamed; and sealed JSON files.
 
 Only plain files are written or read: a device or a FIFO may have no end, and must not be replaced. A sealed file has a
-format number, the writer's version and a checksum. There is one format: a file of another is refused and left alone.
+format number, this package's version and a checksum. There is one format: a file of another is refused and left alone.
 """
 
 import hashlib
@@ -78,7 +78,7 @@ def put_in_place(temporary: Path, path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush a folder's list of names to the disk; nothing on Windows, which cannot open a folder."""
+    """Flush a folder's list of names to the disk; do nothing on Windows, which cannot open a folder."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -89,7 +89,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def checksum(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal digits."""
+    """Return the SHA-256 of the content of a plain file, in hexadecimal digits."""
     check_plain(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

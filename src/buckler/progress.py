@@ -1,4 +1,4 @@
-"""The progress bar of commands and of ``Smoothed``: on a terminal or in a notebook, hidden where there is neither."""
+"""Progress bars of commands and of ``Smoothed``: on a terminal or in a notebook, and nothing where there is neither."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,8 +1,9 @@
 """A classifier for each noise level, and a smoothed router that picks the level for each input.
 
-``Routed(router, {sigma: model, ...}).certify(X)`` returns certificates of the composition: the router's choice does not
-change within its own certified radius, and the chosen classifier's prediction does not within its own; so the
-composition's does not within the smaller of both (T36). ``refute`` looks for points at which it does change.
+``Routed(router, {sigma: model, ...})`` is one classifier, the composition: the router chooses a level, and that level's
+smoothed classifier predicts. Its certificates rest on two facts: the router's choice does not change within the
+router's certified radius, nor the chosen classifier's prediction within its own; so the composition's prediction does
+not within the smaller of both (T36). ``refute`` looks for points at which it does change.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,11 +30,12 @@ if TYPE_CHECKING:
 
 
 class Routed:
-    """Classifiers for several noise levels behind a router, itself a smoothed classifier over these levels.
+    """Classifiers for several noise levels, ``experts``, and a smoothed ``router`` that chooses one for each input.
 
-    ``router`` is a ``Smoothed`` classifier under Gaussian noise with one class for each sigma of ``experts``, in rising
-    order; it has one noise for all inputs. ``experts`` maps each sigma to the model that is smoothed with it. Where the
-    router abstains the composition abstains: a default level would have no certificate.
+    ``router`` is a ``Smoothed`` classifier under Gaussian noise, one level for all inputs, whose class k stands for the
+    k-th smallest sigma of ``experts``. ``experts`` maps each sigma to the model that is smoothed with it. The
+    composition of router and chosen classifier is certified; it abstains where the router abstains, since a default
+    level would have no certificate.
 
     >>> import numpy as np
     >>> def large(batch):  # class 1 where the second value is above 0
@@ -79,11 +81,13 @@ class Routed:
         labels: ArrayLike | None = None,
         ids: Sequence[str] | None = None,
     ) -> Certificates:
-        """Return certificates of inputs ``x[inputs, ...]``: ``router_n`` draws (n if None) route each, n certify it.
+        """Return the certificates of inputs ``x[inputs, ...]``, for the composition of router and chosen classifier.
 
         **Guarantee.** Over the noise, each certificate is wrong with probability at most ``alpha``: it is an
         abstention, or the composition of router and chosen classifier predicts its class everywhere in the open l2 ball
         of its ``radius`` (T36). Other arguments are those of ``Smoothed.certify``.
+
+        ``router_n`` draws (``n`` if None) choose the level of each input, and ``n`` draws certify its class there.
         """
         level = budget.routed_level(alpha)
         draws = n if router_n is None else router_n
@@ -110,6 +114,8 @@ class Routed:
 
         **Guarantee.** That of ``certify``, whenever drawing stops: a radius is certified where both the router's ladder
         and the chosen classifier's certify it (T36). Each draws at most ``max_n`` times.
+
+        Decided means certified or given up, as in ``Smoothed.certify_until``, whose arguments the others are.
         """
         level = budget.routed_level(alpha)
         return self._composed(
@@ -125,10 +131,13 @@ class Routed:
     def predict(
         self, x: Batches, *, n: int = 1000, alpha: float = 1e-3, seed: int | None = 0, ids: Sequence[str] | None = None
     ) -> AnyArray:
-        """Return the class that the composition predicts at each input, -1 (None for texts) where it abstains.
+        """Return the class that the composition predicts at each input ``x[inputs, ...]``, -1 if it abstains.
 
         **Guarantee.** Over the noise, for each input, another class is returned with probability at most ``alpha``;
         router and chosen classifier have half of it each.
+
+        ``n`` draws choose the level of an input, and ``n`` draws its class there. Where the models' classes are texts,
+        an abstention is None. Other arguments are those of ``Smoothed.predict``.
         """
         points, names = self._inputs(x, ids)
         share = budget.split_alpha(alpha, 2)
@@ -162,8 +171,9 @@ class Routed:
         probability at most ``alpha`` (T36a): it shows the level that the router chooses at the point, and that this
         level's classifier prefers another class there.
 
-        Around each input the classifier of the level chosen there, by the certificate where there is one, is searched.
-        Arguments are those of ``Smoothed.refute``; router and experts must be torch modules.
+        The search around each input attacks one level's classifier: that of its certificate, or without one that of the
+        level which the router chooses at the input. Arguments are those of ``Smoothed.refute``; router and experts must
+        be torch modules.
         """
         if (certificates is None) == (labels is None):
             raise InvalidInput("exactly one of certificates and labels must be given")
@@ -281,9 +291,9 @@ class _Composed(Session):
 
 
 def compose(router: Certificate, expert: Certificate, alpha: float) -> Certificate:
-    """Return the certificate of the composition: the chosen classifier's, within the smaller of both radii.
+    """Return the certificate of a ``Routed`` classifier, given the router's certificate and the chosen classifier's.
 
-    The margin falls with the radius, so that one still follows from the other.
+    Its radius is the smaller of both radii, and its margin the one that this radius needs; ``alpha`` is its level.
 
     >>> from buckler import certify_votes
     >>> near, far = certify_votes([[900, 100], [999, 1]], sigma=0.5, alpha=9e-4)
@@ -305,5 +315,5 @@ def compose(router: Certificate, expert: Certificate, alpha: float) -> Certifica
 
 
 def abstain(router: Certificate, alpha: float) -> Certificate:
-    """Return the abstention of the composition where the router abstains."""
+    """Return the abstention of a ``Routed`` classifier at level ``alpha``, given that of its router."""
     return replace(router, alpha=alpha, router=router)

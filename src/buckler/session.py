@@ -1,8 +1,8 @@
-"""One session: an engine draws, certify or evaluate judges, a sink takes the results.
+"""Session: draws votes or scores for inputs, and passes each result to a function, the sink, once it is final.
 
-Every method of ``Session`` is a generator. It hands each result to its sink once the result is final, and yields a
-``Step`` after each group of batches. Whoever stops early closes the generator, and it hands over what stands. So a
-deadline is a rule of the loop outside (``run``), and a list or a file is a sink.
+Every method of ``Session`` is a generator that yields a ``Step``, its progress, after each group of batches. Whoever
+stops early closes the generator, and the results known by then still go to the sink. So a deadline is a rule of the
+loop outside (``run_steps``), and a sink is ``list.append`` or writes a file.
 """
 
 import time
@@ -26,24 +26,24 @@ from buckler.sampling.simplex import score_map
 from buckler.types import Float32Array, FloatArray, IntArray
 
 GROUP_BATCHES = 8
-"""Batches that a group of inputs fills: an interrupt loses at most the group under way, and only its last batch may be
-short."""
+"""Batches that a group of inputs fills: an interrupt loses at most the group being drawn, and only the last batch of
+a group may be short."""
 
 MOST_SCORES = 1 << 25
-"""Scores held at a time, at most, unless those of a single input are more."""
+"""Largest number of scores held in memory at a time, unless a single input has more."""
 
 SAVE_SECONDS = 10.0
-"""Seconds of work that an interruption, a kill or a lost worker can cost."""
+"""Seconds of drawing that an interrupt, a kill or a lost worker can cost: results are saved that often."""
 
 SAVING_SHARE = 0.05
-"""Share of the time that may go into saving, where files are so large that this takes longer."""
+"""Largest share of the time that goes into saving results: large files are saved less often than above."""
 
 Sink = Callable[[Any], None]
-"""Function that a session calls with results as soon as it has them."""
+"""Function that a session calls with each result (a certificate, a class, a state) as soon as it has it."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """An interrupt (Ctrl-C), with what was done before it."""
+    """Raised after an interrupt (Ctrl-C); ``done`` holds what was done by then: the results, or a summary of them."""
 
     def __init__(self, done: Any) -> None:
         super().__init__()
@@ -51,13 +51,14 @@ class Interrupted(KeyboardInterrupt):
 
 
 class ResultFile:
-    """Sink that keeps results by the names of inputs, of earlier calls and of this one, also in a file at ``path``.
+    """Base class of sinks: keeps the result of each input by its name, and writes all to the file ``path`` if not None.
 
-    The file is written about every ten seconds and at the end, so that an interruption costs no more.
+    The results that an earlier call left in the file count too. The file is written about every ten seconds and at the
+    end, so that an interrupt costs no more. Subclasses define ``take`` and ``write``.
     """
 
     def __init__(self, path: Path | None, names: Sequence[str]) -> None:
-        """Name the file, and the inputs in their order."""
+        """Take the path of the file, None for no file, and the names of all inputs in their order."""
         self.path, self.names = path, names
         self.kept: dict[str, Any] = {}
         self._saved, self._took, self._changed = time.monotonic(), 0.0, False
@@ -68,21 +69,21 @@ class ResultFile:
         return len(self.kept)
 
     def take(self, made: Any) -> None:
-        """Keep what a worker hands over."""
+        """Keep a result that a worker computed (for subclasses to define)."""
         raise NotImplementedError
 
     def write(self, path: Path) -> None:
-        """Write everything to the file."""
+        """Write all results kept to the file ``path`` (for subclasses to define)."""
         raise NotImplementedError
 
     def keep(self, name: str, result: Any) -> None:
-        """Keep the result of an input, and write the file from time to time."""
+        """Keep ``result`` as that of the input called ``name``, and write the file if the last time was long ago."""
         self.kept[name], self._changed = result, True
         if time.monotonic() - self._saved > max(SAVE_SECONDS, self._took / SAVING_SHARE):
             self.save()
 
     def save(self) -> None:
-        """Write the file, if there is one and anything changed."""
+        """Write the file now, if there is one and a result was kept since the last time."""
         if self.path is not None and self._changed:
             started = time.monotonic()
             self.write(self.path)
@@ -90,14 +91,15 @@ class ResultFile:
             self._took = self._saved - started
 
     def in_order(self) -> list[Any]:
-        """Return the results in the order of the inputs."""
+        """Return the results kept so far, in the order of the inputs."""
         return [self.kept[name] for name in self.names if name in self.kept]
 
     def fill(self, draws: Iterator[int], progress: Callable[[int, int], None]) -> list[Any]:
-        """Return all results once the draws are made, whose workers hand theirs to ``take``.
+        """Run ``draws`` to its end and return all results in the order of the inputs.
 
-        ``progress`` is told how many inputs are done, and how many draws were made. Results are kept also where this
-        ends by an error, or by an interrupt, which raises ``Interrupted`` with them.
+        ``draws`` yields numbers of draws made, while its workers call ``take``. ``progress`` is called with the number
+        of inputs done and of draws made. If an error or an interrupt ends the work, the file is written all the same;
+        an interrupt raises ``Interrupted`` with the results.
         """
         drawn = 0
         progress(self.done, drawn)
@@ -115,7 +117,7 @@ class ResultFile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Inputs:
-    """Inputs ``x[inputs, ...]``, their names, and the class of each where it is fixed beforehand."""
+    """Inputs ``x[inputs, ...]`` with their names, and ``labels``, the class of each, where it is fixed beforehand."""
 
     x: Float32Array
     ids: Sequence[str]
@@ -131,20 +133,26 @@ class Inputs:
 
 
 class Step(NamedTuple):
-    """Progress report: draws made since the last report, and inputs done so far, one under way as a fraction."""
+    """Progress of a session: draws made since the last step, and inputs done so far, of one half done a fraction."""
 
     drawn: int
     done: float
 
 
 class Session:
-    """Draws for one engine; each method needs the classifier to be ready, inside ``engine.session()``."""
+    """Draws with one engine (model and noise) and judges the draws; call its methods inside of ``engine.session()``.
+
+    Methods are generators of ``Step``; their results go to the argument ``sink``, a function of one result.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
     def certify(self, inputs: Inputs, settings: Settings, n: int, n0: int, sink: Sink) -> Iterator[Step]:
-        """Certify inputs from ``n`` draws each, and ``n0`` selection draws where these choose the class."""
+        """Pass to ``sink`` the ``Certificate`` of each input, from ``n`` draws each, and yield the progress.
+
+        If ``n0`` is above 0, so many separate draws of each input choose its class, where it has no label.
+        """
         engine, each = self.engine, n + n0
         most = (
             GROUP_BATCHES * engine.rows // each
@@ -178,10 +186,11 @@ class Session:
     def certify_until(
         self, inputs: Inputs, ladder: Ladder, sink: Sink, *, n0: int = 0, before: Sequence[Decided | None] = ()
     ) -> Iterator[Step]:
-        """Draw until every radius of the ladder is decided for every input; hand over ``Decided`` records.
+        """Draw until every radius of ``ladder`` is certified or given up for every input, and yield the progress.
 
-        Inputs under way are handed over every ten seconds and at the end, as they stand. ``before`` are states of an
-        earlier session to go on from, one for each input or None.
+        The sink gets a ``Decided`` record of each input once it is final, and of the others as they stand, every ten
+        seconds and at the end. ``n0`` draws select the class, if the ladder does not take the winner and the inputs
+        have no labels. ``before`` holds such a record of an earlier session for each input, to go on from, or None.
         """
         engine, test = self.engine, self._sequential(inputs, ladder, n0, before)
 
@@ -238,7 +247,11 @@ class Session:
         precision: float | None = None,
         n0: int = 0,
     ) -> Iterator[Step]:
-        """Draw scores until radii, or a precision, are decided for every input; hand over certificates in order."""
+        """Draw scores until ``radii``, or a ``precision``, are decided for every input, and yield the progress.
+
+        Decided means certified or given up, or ``max_n`` draws made. The sink gets the certificates in the order of the
+        inputs. ``n0`` draws select the class where the inputs have no labels.
+        """
         m = self.engine.num_classes
         for group, first in _groups(inputs, max(1, MOST_SCORES // (max_n * m))):
             earlier = (yield from _as_steps(self._scores(group, settings, "selection", n0), first)) if n0 else None
@@ -261,9 +274,11 @@ class Session:
     def predict(
         self, inputs: Inputs, alpha: float, sink: Sink, *, n: int | None = None, max_n: int | None = None
     ) -> Iterator[Step]:
-        """Hand over the predicted class of each input, -1 for an abstention, from ``n`` draws or within ``max_n``.
+        """Pass to ``sink`` the predicted class of each input, -1 for an abstention, and yield the progress.
 
-        Draws are of the stream ``selection``, so that a certificate of the class predicted rests on others.
+        With ``n``, each prediction is from n draws; with ``max_n``, from as many as it takes, at most that many. The
+        draws are those of the stream ``selection``, so that certificates, which use others, may take the predicted
+        class as their label.
         """
         engine = self.engine
         if n is not None:
@@ -279,9 +294,10 @@ class Session:
                 sink(predicted)
 
     def refute(self, inputs: Inputs, refuting: Any, start: FloatArray, sink: Sink) -> Iterator[Step]:
-        """Search around each input for a point that its label does not win, and hand over ``Refutation`` records.
+        """Search around each input for a point where its label is not predicted; yield the progress.
 
-        ``refuting`` is an ``evaluate.refutations.RefutationSettings``; each search begins at distance ``start``.
+        The sink gets a ``Refutation`` for each input. ``refuting`` is an ``evaluate.refutations.RefutationSettings``;
+        the search around input i begins at distance ``start[i]``.
         """
         for group, first in _groups(inputs, refuting.inputs_at_once(self.engine.rows)):
             rows = slice(first, first + len(group))
@@ -290,7 +306,7 @@ class Session:
                 sink(made)
 
     def attacked(self, ids: Sequence[str]) -> Any:
-        """Return what is attacked around inputs of these names: the engine's model, with gradients."""
+        """Return what ``refute`` attacks around the inputs called ``ids``: the engine's model, with gradients."""
         from buckler.sampling.modules import Gradients  # torch
 
         return Gradients(self.engine, ids)
@@ -321,9 +337,9 @@ def _as_steps(
 
 
 def run_steps(steps: Iterator[Step], show: Callable[[float], None], max_seconds: float | None = None) -> bool:
-    """Go through the steps of a session, show the inputs done, and return whether it was finished.
+    """Run a session's steps, call ``show`` with the inputs done at each, and return whether they came to their end.
 
-    It stops after ``max_seconds`` and on an interrupt (Ctrl-C); the session then hands over what stands.
+    They are stopped after ``max_seconds`` and by an interrupt (Ctrl-C), and the session's sink then gets what is known.
     """
     deadline = None if max_seconds is None else time.monotonic() + max_seconds
     try:

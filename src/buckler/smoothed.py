@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from buckler.sampling.modules import SmoothedModule
 
 MAX_DRAWS = 1_000_000
-"""Draws for each input at most: what the limits are proved for."""
+"""Largest number of draws for each input: up to it the confidence limits are proved, rounding included."""
 
 
 class Smoothed:
@@ -48,20 +48,23 @@ class Smoothed:
     ``noise`` is one of ``buckler.noise``, or its name as for the commands, ``"splitting:lam=2.5"``. Sigma and radii are
     in the units of the input.
 
-    ``model`` is a torch module, a scikit-learn classifier, any callable that turns a batch into logits, or what the
-    commands take as a name: the path of an ONNX file, ``hf:FOLDER``, ``resnet110:WEIGHTS``, ``buckler:NAME``,
-    ``package.module:factory``. Classes are the columns of the logits, 0 to m - 1; those of a scikit-learn classifier
-    are its ``classes_``. Noise is added to the input as given, so any normalisation belongs inside of the model.
+    ``model`` is a torch module, a scikit-learn classifier, any callable that turns a batch into logits, or a name as
+    the commands take it: the path of an ONNX file, ``hf:FOLDER``, ``resnet110:WEIGHTS``, ``buckler:NAME``,
+    ``package.module:factory``. Classes are the columns of the logits, 0 to ``num_classes - 1``, a number that must be
+    given for a callable; those of a scikit-learn classifier are its ``classes_``. Noise is added to the input as given,
+    so any normalisation belongs inside of the model.
 
-    Votes are smoothed; with ``scores=Softmax(temperature)`` or ``Sparsemax()`` the scores themselves are: another
-    smoothed classifier, with other radii.
+    The smoothed classifier predicts the class that the model predicts most often under noise, or with
+    ``scores=Softmax(temperature)`` or ``Sparsemax()`` the one with the largest mean score: that is another classifier,
+    with other radii.
 
     ``value_range = (low, high)`` declares the range of the inputs: floats must lie in it, bytes are spread over it (0
     is low, 255 is high), other whole numbers are taken as they are. Without it inputs must be floats; under noise on a
-    grid, whole numbers are steps of it, so that 8-bit images come as they are. ``batch_size`` noisy copies are given to
-    the model at once.
+    grid, whole numbers are steps of the grid, so that 8-bit images come as they are. The model is given ``batch_size``
+    noisy copies at once.
 
-    Inputs ``x[inputs, ...]`` are an array, a tensor or an iterable of batches; of a ``DataLoader`` labels are left out.
+    Inputs ``x[inputs, ...]`` are an array, a tensor or an iterable of batches; labels in the batches of a
+    ``DataLoader`` are ignored.
 
     >>> import numpy as np
     >>> def sign(batch):  # class 1 where the mean is above zero
@@ -117,12 +120,12 @@ class Smoothed:
 
         **Guarantee.** Over the noise, for each input, another class is returned with probability at most ``alpha``.
 
-        From ``n`` draws (1000 if None) by Cohen's PREDICT (T18a); or, with ``max_n``, from as many as it takes, at most
-        that many (T18b). Certificates rest on other draws, so a predicted class may be their label. Where the model's
-        classes are texts, an abstention is None.
+        Each prediction is from ``n`` draws (1000 if None) by Cohen's PREDICT (T18a); or, with ``max_n`` in place of n,
+        from as many as it takes, at most that many (T18b). ``certify`` draws others, so a predicted class may be its
+        label. Where the model's classes are texts, an abstention is None. Other arguments are those of ``certify``.
         """
         if n is not None and max_n is not None:
-            raise InvalidInput("max_n is for drawing until decided, and does not go with n; got both")
+            raise InvalidInput("at most one of n (draw so often) and max_n (draw until decided) may be given; got both")
         if self.scores is not None:
             raise InvalidInput("predict counts votes; leave out scores in Smoothed(...)")
         self._check_drawn()
@@ -155,15 +158,16 @@ class Smoothed:
         abstention, or its class is predicted everywhere within its ``radius`` of the input. Inputs have noise of their
         own, so their errors are independent.
 
-        The class is the one with the most votes, tested to be the winner at a tenth of alpha (T18d); or ``labels``,
-        fixed beforehand; or the top class of ``n0`` separate draws. ``method`` is ``exact`` for votes and
-        ``pairwise/randomised_star`` for scores if None. Noise depends on the seed and on ``ids``, by default made from
-        the values of each input; a command names inputs by their row, so ``ids=["7"]`` has the noise of row 7 there.
-        ``seed=None`` takes a seed from the operating system; certificates tell which.
+        The class is the one with the most votes, tested to be the winner at a tenth of alpha (T18d); or that of
+        ``labels``, fixed beforehand; or the top class of ``n0`` separate draws. ``method`` is ``exact`` for votes and
+        ``pairwise/randomised_star`` for scores if None; ``margin`` is ``quantile`` or ``probability``, by default the
+        noise's first. Noise is a function of ``seed`` and of ``ids``, the names of the inputs, by default made from
+        their values; a command names inputs by their row, so ``ids=["7"]`` has the noise of row 7 there. ``seed=None``
+        takes a seed from the operating system, which each certificate tells.
 
-        A bar shows the progress on a terminal or in a
-        notebook; ``progress=False`` hides it, and a function is called with the number of inputs done and of all. On an
-        interrupt (Ctrl-C) the certificates of the first inputs come back, which hold like any other.
+        A bar shows the progress on a terminal or in a notebook; ``progress=False`` hides it, and a function given as
+        ``progress`` is called with the number of inputs done and of all. On an interrupt (Ctrl-C) the certificates of
+        the first inputs come back, which hold like any other.
         """
         inputs, session = self._open(x, labels, ids, seed)
         settings = make_settings(
@@ -205,11 +209,11 @@ class Smoothed:
         **Guarantee.** For each input, the probability that a false radius is ever certified is at most ``alpha``,
         whenever and for whatever reason drawing stops (T16 to T18).
 
-        Drawing goes on until every radius is certified, the next one looks out of reach, or ``max_n`` draws are spent.
-        With a ``precision`` in place of radii, as much is certified as there is: a fine ladder, until the certified
-        radius is within that share of the estimated one. After ``max_seconds``, or on an interrupt (Ctrl-C), the
-        certificates so far come back. ``certificates.decided`` tells how each input ended; for scores, which
-        ``pairwise/sequence`` decides (T18c), it is None. Other options are those of ``certify``.
+        Decided means that every radius is certified, that the next one looks out of reach, or that ``max_n`` draws are
+        spent. With a ``precision`` in place of radii, each input is certified as far as it goes: on a fine ladder of
+        radii, until the certified radius is within that share of the estimated one. After ``max_seconds``, or on an
+        interrupt (Ctrl-C), the certificates so far come back. ``certificates.decided`` tells how each input ended; for
+        scores, which ``pairwise/sequence`` decides (T18c), it is None. Other arguments are those of ``certify``.
 
         >>> import numpy as np
         >>> smoothed = Smoothed(lambda batch: np.stack([0 * batch[:, 0], batch[:, 0]], axis=1), 0.5, num_classes=2)
@@ -275,11 +279,12 @@ class Smoothed:
         **Guarantee.** Over the draws that judge it, which the search has not seen, each refutation is false with
         probability at most ``alpha`` (T22). An abstention says nothing.
 
-        The classes are those of ``certificates`` of these inputs, and the search begins at their radii; or they are
-        ``labels``. ``within=R`` is for a claimed radius R: each search stops at the first point inside of R that is
-        shown to have another class. Otherwise the nearest such point is searched for, within ``max_radius`` (8 sigma if
-        None). Points are judged by at most ``max_n`` draws each (200,000 if None), and stay in ``value_range``.
-        ``attack`` is a ``buckler.DecoupledAttack`` or ``PGDAttack``. The model must be a torch module.
+        The class of each input is that of ``certificates``, one an input, whose radii are where the search begins; or
+        that of ``labels``. ``within=R`` is for a claimed radius R: each search stops at the first point inside of R
+        that is shown to have another class. Otherwise the nearest such point is searched for, within ``max_radius`` (8
+        sigma if None). Each point is judged by at most ``max_n`` draws (200,000 if None), and stays in ``value_range``.
+        ``attack`` is a ``buckler.DecoupledAttack`` or ``PGDAttack``. The model must be a torch module. Other arguments
+        are those of ``certify``.
         """
         if (certificates is None) == (labels is None):
             raise InvalidInput("exactly one of certificates and labels must be given")
@@ -312,7 +317,8 @@ class Smoothed:
         """Return a ``torch.nn.Module`` from a batch to the mean scores over ``draws`` fresh noisy copies of each input.
 
         It has gradients, so tools for attacks and explanations take it; its output is an estimate and no certificate.
-        Where votes are smoothed, scores are the softmax of the logits. For torch modules under Gaussian noise.
+        Scores are those of the argument ``scores`` of ``Smoothed``, else the softmax of the logits. The model must be a
+        torch module under Gaussian noise.
         """
         from buckler.sampling.modules import SmoothedModule
 
@@ -404,15 +410,18 @@ class Smoothed:
 
 
 SMALLEST_SIDE = 8
-"""An input of two axes is taken for an image if both have one length, at least this; one of a single axis if it has as
-many values as such an image."""
+"""Inputs of two axes are taken for images if both axes have the same length of at least this; inputs of one axis, if
+they have at least as many values as such an image."""
 
 LARGEST_GREY = (15, 255)
-"""Bounds of the largest value at which inputs of a single axis, all whole numbers, are taken for grey values."""
+"""Inputs of one axis, all whole numbers from 0, are taken for grey values if the largest is between these two."""
 
 
 def warn_of_range(x: Float32Array, noise: Noise) -> bool:
-    """Warn if images have values outside of [0, 1], as after a normalisation or with 0 to 255; return whether so."""
+    """Warn if ``x`` looks like images with values outside of [0, 1], as after normalisation or from 0 to 255.
+
+    Return whether it warned.
+    """
     low, high = float(x.min(initial=0.0)), float(x.max(initial=0.0))
     outside = not (low >= 0.0 and high <= 1.0) and noise.norm != "l0" and _looks_like_images(x, low, high)
     if outside:

@@ -1,4 +1,4 @@
-"""Array aliases, the names a user may pass as strings, and what a noise must offer."""
+"""Aliases of array types, the names that a user may pass as strings, and the protocol of a noise."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Protocol
@@ -39,7 +39,7 @@ DrawKind = Literal["gaussian", "words", "numbers"]
 
 
 class Noise(Protocol):
-    """What certificates and limits ask of a noise; ``noise.BaseNoise`` also draws copies."""
+    """What certificates and limits need of a noise; ``noise.BaseNoise``, the base class, also draws noisy copies."""
 
     @property
     def name(self) -> str:
