@@ -236,7 +236,7 @@ def test_a_precision_certifies_as_much_as_there_is(tmp_path: Path) -> None:
     assert np.mean([d.certificate.radius > 0.7 * best[d.certificate.id].radius for d in near]) > 0.9
     assert np.mean([d.certificate.n for d in near]) < 5_000
     assert call(out, target=target, n=20_000) == found
-    with pytest.raises(InvalidInput, match="radii do not go with a precision"):
+    with pytest.raises(InvalidInput, match="radii must be left out with a precision"):
         Target((0.1,), precision=0.2)
     with pytest.raises(InvalidInput, match="precision must be below 1"):
         Target(precision=1.0)

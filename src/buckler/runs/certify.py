@@ -1,4 +1,4 @@
-"""Evidence on disk -> limits and certificates, from its votes or from its scores. No model is needed."""
+"""The evidence of a run, votes and scores on disk -> confidence limits and certificates. No model is needed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,7 +22,10 @@ from buckler.types import FloatArray, IntArray, MarginKind, SimplexMap
 
 
 class Limits(NamedTuple):
-    """Limits of one method: class of each input, how it was chosen, lower limit of its margin, number of draws."""
+    """Result of one method for each input: the class, how it was chosen, and the lower limit ``low`` of its margin.
+
+    ``n`` holds the number of draws behind each limit, and ``chosen`` the classes.
+    """
 
     ids: tuple[str, ...]
     chosen: ChosenClass
@@ -31,9 +34,10 @@ class Limits(NamedTuple):
 
 
 class EvidenceLimits(NamedTuple):
-    """Limits of all inputs by each method with their settings; labels where known, hashes of the inputs, and votes.
+    """Result of ``limits_of_evidence``: in ``answers`` the settings and limits of each method, for all inputs.
 
-    ``votes`` are a table ``[inputs, m]`` for each shard: of the draws that were certified, or of all where scores were.
+    ``labels`` are the true classes, or None, and ``contents`` hashes of the inputs' values. ``votes`` holds for each
+    file of the run a table ``[inputs, classes]``: of the draws that votes were certified from, or of all draws.
     """
 
     answers: list[tuple[Settings, Limits]]
@@ -43,7 +47,10 @@ class EvidenceLimits(NamedTuple):
 
 
 class CertifiedRun(NamedTuple):
-    """The certificates of all inputs by each method, with their labels, and the rest of ``EvidenceLimits``."""
+    """Certificates of all inputs of a run, one ``Certificates`` for each method, with the true classes where known.
+
+    ``contents`` and ``votes`` are those of ``EvidenceLimits``.
+    """
 
     certificates: list[Certificates]
     contents: tuple[str, ...]
@@ -51,7 +58,11 @@ class CertifiedRun(NamedTuple):
 
 
 class CertifyKeywords(TypedDict, total=False):
-    """Keywords for certifying evidence. One that is None or left out takes the run's default; alpha's is 0.001."""
+    """Keywords for certifying evidence; one left out or None takes its default: alpha 0.001, else the run's own.
+
+    ``n`` is the number of first draws to use. ``certified_class`` is ``winner``, ``selection`` or ``label``. ``map``
+    and ``temperature`` turn stored logits into scores.
+    """
 
     alpha: float | None
     margin: MarginKind | None
@@ -62,11 +73,11 @@ class CertifyKeywords(TypedDict, total=False):
 
 
 def method_named(name: str, reads: Reads | None = None) -> Method:
-    """Return the method of a name, if it reads what is asked for.
+    """Return the ``Method`` called ``name``; InvalidInput if it does not read ``reads`` (votes or scores; None: any).
 
-    ``package.module:function`` is a user's own bound, imported with the working directory on sys.path: a function
-    ``(counts, alpha) -> lows`` without a guarantee, or a ``Method`` made in that module, which is registered under the
-    name that it gives itself, sound if it says so.
+    A name ``package.module:function`` is imported, with the working directory on sys.path, and is a bound of the
+    user's: either a function ``(counts, alpha) -> lows``, which has no guarantee, or a ``Method`` made in that module,
+    which is registered under its own name and is sound if it says so.
     """
     if ":" not in name or name.startswith(OWN):
         return find(name, reads)
@@ -86,7 +97,10 @@ def _run_here(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def certified_class_of(spec: RunSpec, wanted: str | None) -> CertifiedClass:
-    """Return how the class is fixed: as wanted, else by the selection draws where there are any, else the winner."""
+    """Return how a run's certified class is fixed: ``wanted``, unless that is None, else the run's default.
+
+    That is ``selection`` for a run with selection draws, and ``winner`` for one without.
+    """
     chosen = check_choice("class", wanted or ("selection" if spec.n0 else "winner"), get_args(CertifiedClass))
     if chosen == "selection" and spec.n0 == 0:
         raise InvalidInput("class 'selection' needs selection draws, and this run has none (n0 = 0)")
@@ -96,14 +110,14 @@ def certified_class_of(spec: RunSpec, wanted: str | None) -> CertifiedClass:
 def certify_evidence(
     evidence: Evidence, *, method: str | Method | None = None, **asked: Unpack[CertifyKeywords]
 ) -> Certificates:
-    """Return the certificates of a run, with the labels where they are known.
+    """Return the certificates of all inputs of a run, with the true classes where they are known.
 
     **Guarantee.** Each certificate is wrong with probability at most ``alpha``, for a method, margin, number ``n`` of
     first draws, map and temperature chosen without looking at the estimation draws.
 
-    The method reads votes (``exact``, the default; for an imported log ``top_class``) or scores
+    ``method`` reads votes (``exact``, the default; for an imported log ``top_class``) or scores
     (``pairwise/randomised_star``), as its name says. ``certified_class`` is ``"selection"`` (the default of runs with
-    selection draws), ``"winner"`` or ``"label"``.
+    selection draws), ``"winner"`` or ``"label"``; the other keywords are those of ``CertifyKeywords``.
     """
     return certify_by_each(evidence, [method or evidence.spec.default_method], **asked).certificates[0]
 
@@ -111,7 +125,7 @@ def certify_evidence(
 def certify_by_each(
     evidence: Evidence, methods: Sequence[str | Method], **asked: Unpack[CertifyKeywords]
 ) -> CertifiedRun:
-    """Return the certificates of a run by each of several methods; its files are read, and checked, once.
+    """Return the certificates of a run by each of several methods; the run's files are read once, and checked.
 
     **Guarantee.** That of ``certify_evidence``, for each method alone: the best of them, picked afterwards, has none.
     """
@@ -123,7 +137,7 @@ def certify_by_each(
 
 
 def claim_by_each(evidence: Evidence, methods: Sequence[Method], **asked: Unpack[CertifyKeywords]) -> CertifiedRun:
-    """Return what each of several methods claims: certificates by a sound one, records without a promise by others."""
+    """Return what each method claims about each input: a ``Certificate`` by a sound method, else a mere ``Claim``."""
     found = limits_of_evidence(evidence, methods, **asked)
     made = []
     for settings, one in found.answers:
@@ -144,7 +158,10 @@ def settings_for(
     map: SimplexMap | None = None,  # noqa: A002
     temperature: float | None = None,
 ) -> Settings:
-    """Return checked settings under which a method reads a run; raise before any file of draws is read."""
+    """Return the ``Settings`` with which ``method`` certifies a run, after checking that the run has what they need.
+
+    Keywords are those of ``CertifyKeywords``. No file of votes or scores is read.
+    """
     spec, how = evidence.spec, None
     certified_class_of(spec, certified_class)
     if method.reads == "scores":
@@ -173,7 +190,10 @@ def settings_for(
 def limits_of_evidence(
     evidence: Evidence, methods: Sequence[Method], **asked: Unpack[CertifyKeywords]
 ) -> EvidenceLimits:
-    """Return the limits of every input by each method, in one pass over the shards."""
+    """Return the confidence limits of every input by each method; the files of the run are read once.
+
+    Keywords are those of ``CertifyKeywords``; methods need no guarantee here.
+    """
     settled = [settings_for(evidence, method, **asked) for method in methods]
     n, scores_of = asked.get("n"), (asked.get("map"), asked.get("temperature"))
     scored = [settings for settings in settled if settings.scores is not None]
@@ -231,7 +251,7 @@ def _joined(parts: Sequence[Limits]) -> Limits:
 
 
 def needed(labels: IntArray | None) -> IntArray:
-    """Return the labels; raise InvalidInput if there are none."""
+    """Return ``labels``; raise InvalidInput if they are None, since the class to certify is the label."""
     if labels is None:
         raise InvalidInput("class 'label' needs labels, and the data of this run had none")
     return labels

@@ -1,7 +1,8 @@
-"""A specification, radii fixed beforehand, and inputs -> decisions: drawn until decided, on any executor.
+"""A specification, radii fixed beforehand, and inputs -> certificates, each input drawn until its radii are decided.
 
-Inputs are cut into blocks; the draws of a block share batches, and each decision comes as it is made. What is decided
-is kept in a file, with the votes of inputs that are under way, and the same call goes on from there.
+A radius is decided once it is certified or given up. Inputs are cut into blocks, which any executor runs; the draws of
+a block share batches. Results are kept in a file as they are made, with the votes of inputs that are not finished, and
+the same call goes on from there.
 """
 
 import time
@@ -31,17 +32,18 @@ from buckler.session import Inputs, ResultFile, Session, Sink
 from buckler.types import Float32Array, MarginKind
 
 MAX_N = 100_000
-"""Draws for each input at most, unless told: what the field's usual tool always draws."""
+"""Default of the largest number of draws for each input: the number that Cohen et al. always draw."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is asked about every input, fixed before the first draw: rising radii or a precision, and one alpha.
+    """What ``decide`` is to find out about every input, fixed before the first draw: ``radii`` or a ``precision``.
 
-    With a ``precision`` in place of radii, as much is certified as there is: the radii are those of a fine ladder, and
-    drawing ends where the certified one is that close to the estimated one. The class is the one with the most votes,
-    tested to be the winner; or the top one of ``n0`` separate selection draws; or the true label. ``margin`` is the
-    noise's first unless told.
+    Each input is certified to the largest of the rising ``radii`` that it reaches, at error probability ``alpha``. With
+    a ``precision`` in place of radii, a fine ladder of radii is climbed until the certified radius is within that share
+    of the estimated one. ``certified_class`` is ``winner`` (the class with the most votes, tested to be the winner),
+    ``selection`` (the top class of ``n0`` separate draws) or ``label`` (the true one). ``margin`` is the noise's first
+    if None.
     """
 
     radii: tuple[float, ...] = ()
@@ -51,7 +53,7 @@ class Target:
     precision: float | None = None
 
     def __post_init__(self) -> None:
-        """Check what does not need a specification."""
+        """Check the fields by themselves; InvalidInput names the one that is wrong."""
         check_choice("class", self.certified_class, get_args(CertifiedClass))
         check_alpha(self.alpha)
         if self.margin is not None:
@@ -59,18 +61,21 @@ class Target:
         if self.precision is None:
             object.__setattr__(self, "radii", check_radii(self.radii))
         elif self.radii:
-            raise InvalidInput("radii do not go with a precision, which has a ladder of its own")
+            raise InvalidInput("radii must be left out with a precision, which has a ladder of its own")
         else:
             check_precision(self.precision)
 
     def ladder(self, spec: RunSpec, final_n: int = 0) -> Ladder:
-        """Return the ladder of radii under the noise of a specification, with at most its ``n`` draws."""
+        """Return the ``Ladder`` of these radii under the noise of ``spec``, with at most ``spec.n`` draws of an input.
+
+        ``final_n`` is the draw at which the ladder makes its final test; 0 is the last one.
+        """
         noise, winner, margin = spec.noise, self.certified_class == "winner", self.margin or default_margin(spec.noise)
         radii = self.radii if self.precision is None else radii_for(noise, self.precision, margin)
         return Ladder(radii, noise, self.alpha, spec.n, margin, final_n, self.precision, winner)
 
     def as_dict(self, spec: RunSpec) -> dict[str, Any]:
-        """Return the fields, and the specification, as JSON under the names of the command's options."""
+        """Return the target and ``spec`` as JSON can hold them, under the names of the command's options."""
         margin = self.margin or default_margin(spec.noise)
         return {
             "spec": spec.as_dict(), "radii": list(self.radii), "alpha": self.alpha, "class": self.certified_class,
@@ -79,9 +84,10 @@ class Target:
 
 
 def settings_to_decide(settings: Mapping[str, Any], target: Target) -> dict[str, Any]:
-    """Return the settings of a run that decides ``target``: what does not apply is refused, what is missing filled in.
+    """Return ``settings``, fields of a ``RunSpec`` by name, for a run of ``decide``, with ``n`` filled in if missing.
 
-    ``n`` is the number of draws for each input at most; ``n0`` is 0 unless the class is selected.
+    Settings that only ``sample`` takes raise InvalidInput. ``n`` is here the largest number of draws for each input,
+    and ``n0`` must be 0 unless the class is selected.
     """
     fit = {name: value for name, value in settings.items() if name not in FOR_EVIDENCE}
     if "noise" in fit and noise_in(fit).total is not None:
@@ -96,22 +102,23 @@ def settings_to_decide(settings: Mapping[str, Any], target: Target) -> dict[str,
 
 
 SHARE_OF_BATCH, BATCHES_ON_DEVICE = 4, 4
-"""Inputs of a block: a quarter of the rows of a batch on a processor, so that the first look at each takes four batches
-and inputs are finished in order; on a device four times the rows, so that the last ones seldom leave a batch thin."""
+"""Inputs of a block: on a processor the rows of a batch divided by the first, so that the first look at each takes
+four batches and inputs are finished in order; on a device the rows times the second, so that the last inputs
+seldom leave a batch thin."""
 
 FEWEST = 64
-"""Inputs of a block at least, where there are several workers."""
+"""Smallest number of inputs in a block where several workers share them."""
 
 
 class ToDecide(NamedTuple):
-    """A block of inputs, and where an earlier call left each of them, if it had begun."""
+    """A block of inputs for a worker; ``before`` holds the state in which an earlier call left each input, or None."""
 
     inputs: Inputs
     before: tuple[Decided | None, ...]
 
 
 class Replayed(NamedTuple):
-    """Rows that a block ran a second time, and how many of them gave other bits."""
+    """How many rows (noisy copies) a block ran a second time, and how many of them gave other logits."""
 
     compared: int
     differed: int
@@ -120,7 +127,11 @@ class Replayed(NamedTuple):
 def decide_block(
     ladder: Ladder, n0: int, engine: Engine, _: dict[str, Any], block: ToDecide, folder: Path, sink: Sink
 ) -> Iterator[int]:
-    """Yield the draws for a block, and hand over decisions, inputs under way as they stand, and rows run again."""
+    """Run a block in a worker: yield the numbers of draws made, and pass results to ``sink``.
+
+    Results are a ``Decided`` record of each input, of unfinished ones as they stand, and one ``Replayed``. ``ladder``
+    holds the radii, and ``n0`` is the number of selection draws.
+    """
     del folder
     before = engine.replayed()
     try:
@@ -144,22 +155,21 @@ def decide(
     allow_other_model: bool = False,
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> list[Decided]:
-    """Return how every input ended or stands, in the order of the data; at most ``spec.n`` draws go into each.
+    """Return a ``Decided`` record of every input in the order of the data, after at most ``spec.n`` draws of each.
 
     **Guarantee.** For each input, the probability that a false radius is ever certified is at most ``target.alpha``,
     whenever its drawing stopped, over all calls together. Its draws and its decision are those of its input alone,
     whatever the executor, for a classifier that treats rows independently.
 
-    ``progress`` is told how many inputs are decided, and how many draws this call has made.
-    ``out`` is a Parquet file that keeps what is decided, and the votes of inputs under way: written as work goes on,
-    and at the end, also where that is an error or an interrupt, which raises ``Interrupted`` with the decisions by
-    then; the same call goes on from it. With a larger ``n`` in the specification the call goes on where the budget was
-    too small, by e-values alone beyond the first ``n``, whose final test is not taken again (theory T17). After
-    ``max_seconds`` drawing stops: inputs under way are ``undecided``, with the certificates that they have by then, and
-    those that were not begun are missing.
+    ``out`` is a Parquet file that keeps the decisions, and the votes of unfinished inputs; it is written as work goes
+    on and at the end, also after an error or an interrupt (which raises ``Interrupted`` with the records by then). The
+    same call goes on from it. If ``n`` is larger then, inputs that were given up go on too, by e-values alone: the
+    final test, at the first call's ``n``, is not made again (theory T17). After ``max_seconds`` drawing stops: inputs
+    begun are ``undecided``, with the certificates that they have by then, and those not begun are missing.
 
-    The file goes on with the model, environment and data of earlier calls alone (``runs.identity``);
-    ``allow_other_model`` lets another model or environment go on, which the file records.
+    A file is continued with the model, environment and data that began it (``runs.identity``); ``allow_other_model``
+    lets another model or environment go on, which the file records. ``progress`` is called with the number of inputs
+    decided, and of draws made by this call.
     """
     labels = _labels(spec, target, dataset)
     deadline = inf if max_seconds is None else time.monotonic() + check_positive("max_seconds", max_seconds)
@@ -196,11 +206,11 @@ def _labels(spec: RunSpec, target: Target, dataset: Dataset) -> Any:
 
 
 class Decisions(ResultFile):
-    """Decisions of earlier calls and of this one, and the votes of inputs under way.
+    """Sink of ``decide``: the ``Decided`` records of earlier calls and of this one, also in a Parquet file.
 
-    The file's metadata say what was asked, which models drew and from which inputs, so that the same call goes on where
-    it ended, and another one is refused and overwrites nothing. ``final_n`` is the draw of the final test: the budget
-    that was fixed before the first draw.
+    The file's metadata say what was asked, which models drew and from which inputs, so that the same call goes on, and
+    another call is refused and overwrites nothing. ``final_n`` is the draw of the final test: ``spec.n`` of the first
+    call. ``finished`` holds the names of the inputs that need no more draws.
     """
 
     def __init__(
@@ -212,7 +222,7 @@ class Decisions(ResultFile):
         identity: Identity,
         allow_other_model: bool,
     ) -> None:
-        """Take the decisions that the file holds; a file of another call, other data or another model is refused."""
+        """Take the decisions that the file holds; InvalidInput or StoreError if its call, data or model was another."""
         super().__init__(path, dataset.ids)
         self._spec, self._dataset, self._data = spec, dataset, identity.data
         self._asked = target.as_dict(spec)
@@ -268,17 +278,17 @@ class Decisions(ResultFile):
         Lookup(self._dataset, path).check(names, [drawing.input for drawing in found.drawings])
 
     def loaded(self, ids: Sequence[str], x: Float32Array) -> None:
-        """Keep a hash of the values of each input that a block has loaded, for the file."""
+        """Remember a hash of the values of each input ``x[i]``, named ``ids[i]``; the file will hold it."""
         if self.path is not None:
             self._contents.update(zip(ids, map(content_id, x), strict=True))
 
     @property
     def done(self) -> int:
-        """The number of inputs that are decided."""
+        """The number of inputs that need no more draws."""
         return len(self.finished)
 
     def take(self, made: Decided | Replayed) -> None:
-        """Keep a decision, or a number of replayed rows, that a worker made."""
+        """Keep what a worker made: a ``Decided`` record, or numbers of rows that it ran again."""
         if isinstance(made, Replayed):
             self._replayed = self._replayed[0] + made.compared, self._replayed[1] + made.differed
             return
@@ -292,7 +302,7 @@ class Decisions(ResultFile):
         self.keep(name, made)
 
     def write(self, path: Path) -> None:
-        """Write all decisions, with what was asked, and the models and inputs behind them."""
+        """Write all records to ``path``, with what was asked and which models drew from which inputs."""
         decisions, labels = self.in_order(), self._dataset.labels
         owner = {"classifier": self._known[0]["answers"], "data": self._data}
         drawn = {"owner": owner, "drawn_by": self._known, "replayed": list(self._replayed)}

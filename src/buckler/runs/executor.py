@@ -1,7 +1,8 @@
-"""Executors run the blocks of a run: in this process, or in actors on a Ray cluster. Results go to a sink.
+"""Executors run the blocks of a run: in this process, or in workers (actors) on a Ray cluster.
 
-A block's results depend on its data alone, so any worker may compute it, more than once and in any order. Ray restarts
-an actor that died, elsewhere if need be, with its block.
+A block is a group of inputs with what is to be drawn for them. Its results depend on its data alone, so any worker may
+compute it, more than once and in any order; they go to a function, the sink. Ray restarts a worker that died, elsewhere
+if need be, with its block.
 """
 
 import os
@@ -22,17 +23,19 @@ from buckler.sampling.classifiers import Classifier
 from buckler.session import Sink
 
 ComputeBlock = Callable[[Any, Path, Sink], Iterator[int]]
-"""Yields the draws for a block from its data, writes files to a folder and hands over results, also if closed early."""
+"""Function of a block's data, a folder for files and a sink for results; yields the numbers of draws made. If it is
+closed early, it still passes to the sink what it has."""
 
 Begin = Callable[[Classifier, int | None], AbstractContextManager[ComputeBlock]]
-"""Sets up the work in a worker, once; the number of threads make noise (None: one for each processor)."""
+"""Function that a worker calls once, with its classifier and the number of threads that make noise (None: one for
+each processor); it gives a context manager of the function that computes blocks."""
 
 RESTARTS = 10
-"""Times that Ray restarts a worker; a block that it cannot end is taken to be the cause of more."""
+"""How often Ray restarts a worker: a block that fails more often is taken to be the cause."""
 
 
 class Executor:
-    """Runs blocks one after another in this process; ``RayExecutor`` runs ``width`` of them at once elsewhere."""
+    """Runs blocks one after another in this process; ``width`` is the number of blocks run at once, here 1."""
 
     width = 1
 
@@ -40,16 +43,17 @@ class Executor:
         self.classifier = classifier
 
     def call(self, function: Callable[[Classifier, int | None], Any]) -> Any:
-        """Return what a function of a worker's classifier and its threads returns."""
+        """Return ``function(classifier, threads)``, called where blocks are run; ``threads`` make noise (None: all)."""
         return function(self.classifier, None)
 
     def run(
         self, begin: Begin, blocks: Iterable[Any], sink: Sink, folder: Path = Path(), deadline: float = inf
     ) -> Iterator[int]:
-        """Compute blocks, hand their results to ``sink`` and yield the draws made since the last time.
+        """Compute all blocks, pass their results to ``sink``, and yield the numbers of draws made.
 
-        A block's files are in ``folder`` when its results are handed over. After ``deadline`` (of ``time.monotonic``)
-        the blocks under way end and no other begins.
+        ``begin`` gives the function that computes a block. The files of a block lie in ``folder`` by the time that its
+        results come. After ``deadline`` (a time of ``time.monotonic``) blocks at hand are closed early, and no other
+        begins.
         """
         with begin(self.classifier, None) as step:
             for data in blocks:
@@ -80,7 +84,7 @@ class _Worker:
 
 
 class RayExecutor(Executor):
-    """Runs blocks in actors; made by ``open_ray``."""
+    """Runs ``width`` blocks at once, each in a Ray actor; ``open_ray`` makes it."""
 
     def __init__(self, ray: Any, start: Callable[[], Any], width: int) -> None:
         self._ray, self._start, self.width = ray, start, width
@@ -90,13 +94,16 @@ class RayExecutor(Executor):
         return [self._start() for _ in range(self.width)]
 
     def call(self, function: Any) -> Any:
-        """Return what a function of a worker's classifier and its threads returns."""
+        """Return ``function(classifier, threads)``, called in a worker."""
         return self._get(self._actors[0].call.remote(function))
 
     def run(
         self, begin: Begin, blocks: Iterable[Any], sink: Sink, folder: Path = Path(), deadline: float = inf
     ) -> Iterator[int]:
-        """Give each actor that is ready a block after another, and hand on their results."""
+        """Compute all blocks in the workers, pass their results to ``sink``, and yield the numbers of draws made.
+
+        Arguments are those of ``Executor.run``.
+        """
         sent, left = self._ray.put(begin), iter(blocks)
         calls = {actor.run.remote(sent, [], inf): actor for actor in self._actors}
         starting = set(calls)
@@ -130,9 +137,11 @@ class RayExecutor(Executor):
 def open_ray(
     load: Callable[[], Classifier], address: str | None, workers: int | None, gpus_per_worker: float
 ) -> Iterator[RayExecutor]:
-    """Yield an executor on the cluster at an address, or on one started here and stopped at the end.
+    """Yield an executor on the Ray cluster at ``address``, or with None on one started here and stopped at the end.
 
-    A cluster started here listens on loopback alone and asks for a token; its files are in a private folder.
+    ``load`` returns the classifier, in each of ``workers`` workers (None: as many as there is room for), with
+    ``gpus_per_worker`` GPUs each. A cluster started here listens on loopback alone and asks for a token; its files are
+    in a private folder.
     """
     width = None if workers is None else check_whole("workers", workers, 1, 100_000)
     before, handler = dict(os.environ), signal.getsignal(signal.SIGTERM)

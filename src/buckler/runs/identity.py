@@ -1,9 +1,9 @@
-"""The identity of a run: its model, its environment and its data, which must be equal before a run goes on.
+"""The identity of a run: its model, its environment and its data, which must be the same when the run goes on.
 
-The record of a model holds a hash of its answers to a probe (a few noisy copies of a few inputs), the hashes of its
-weight files or fitted arrays, and the environment it runs in. It stands in every seal, and must be the same when a run
-goes on and in every worker; ``allow_other_model`` lets another model in. Data are identified by their ids and labels
-and by the values of the probed inputs; those of finished inputs are compared when a run goes on.
+A model's record holds a hash of its logits for a few noisy copies of a few inputs (the probe), the hashes of its weight
+files or fitted arrays, and the versions and device it runs with. Every file of the run holds it, and it must be the
+same when the run goes on and in every worker; ``allow_other_model`` lets another model in. Data are identified by their
+ids and labels and by the values of the probe's inputs; those of finished inputs are compared when the run goes on.
 """
 
 import hashlib
@@ -30,27 +30,28 @@ from buckler.sampling.streams import Request, content_id
 from buckler.types import Float32Array
 
 PROBE_INPUTS = 8
-"""Largest number of inputs in the probe, spread evenly from the first to the last of the data."""
+"""Largest number of inputs in the probe; they lie evenly between the first and the last of the data."""
 
 PROBE_DRAWS = 4
 """Number of noisy copies of each input of the probe."""
 
 HARD_LABEL_DRAWS = 512
-"""Noisy copies of each, for a model whose first answers take fewer values than there are rows, as hard labels do: 32
-one-hot rows of two similar models are often equal, 4,096 seldom are."""
+"""Noisy copies of each input of the probe for a model whose logits take few values, as hard labels do: 32 one-hot
+rows of two similar models are often equal, 4,096 seldom are."""
 
 AT_ONCE = 128
-"""Inputs in memory at once, where they are compared."""
+"""Number of inputs held in memory at once while their values are compared."""
 
 NOT_REPEATABLE = "not repeatable"
-"""Recorded in place of the hash of a model's answers if it gave different logits for the same batch."""
+"""Recorded in place of the hash of a model's logits if they differed for the same batch."""
 
 Record = Mapping[str, Any]
-"""Record of a model, as JSON: its ``answers`` (a text), ``weights`` and ``environment`` (texts by name)."""
+"""Record of a model, as JSON: ``answers``, the hash of its logits, and ``weights`` and ``environment``, texts by
+name."""
 
 
 class Identity(NamedTuple):
-    """Identity of a run: the record of its model, and one hash of its data."""
+    """Identity of a run: the record of its model, and the hash of its data."""
 
     record: Record
     data: str
@@ -58,14 +59,17 @@ class Identity(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Probe:
-    """The noisy batch that identifies a model; its noise is drawn on the host, so it is the same on every device."""
+    """Noisy copies of a few inputs ``x``, whose logits identify a model; noise is the same on every device."""
 
     spec: RunSpec
     ids: tuple[str, ...]
     x: Float32Array
 
     def answers(self, classifier: Classifier, threads: int | None = None, times: int = 1) -> str:
-        """Return the hash of the logits, or NOT_REPEATABLE if they differ between several ``times``."""
+        """Return the hash of a classifier's logits for the probe, as a text.
+
+        The probe is run ``times`` times, and NOT_REPEATABLE comes back if the logits differ. ``threads`` make noise.
+        """
         engine = self.spec.engine(classifier, threads, "philox")
 
         def logits(draws: int) -> tuple[str, int]:
@@ -88,20 +92,23 @@ class Probe:
         return f"answers:{heard.pop()}" if len(heard) == 1 else NOT_REPEATABLE
 
     def record(self, classifier: Classifier, threads: int | None = None, times: int = 1) -> dict[str, Any]:
-        """Return the record of a model in this process."""
+        """Return the record of a classifier as it runs in this process; arguments are those of ``answers``."""
         answers = self.answers(classifier, threads, times)
         return {"answers": answers, "weights": dict(classifier.files), "environment": environment(classifier)}
 
 
 def probe_of(spec: RunSpec, dataset: Dataset) -> Probe:
-    """Return the probe of a run."""
+    """Return the probe of a run: up to ``PROBE_INPUTS`` inputs of its data."""
     places = sorted({round(i) for i in np.linspace(0, len(dataset) - 1, min(len(dataset), PROBE_INPUTS)).tolist()})
     part = dataset.select(ids=[dataset.ids[i] for i in places])
     return Probe(spec, part.ids, part.load(0, len(part)))
 
 
 def identify(spec: RunSpec, executor: Executor, dataset: Dataset) -> tuple[Identity, Probe]:
-    """Return the identity of an executor's model and of the data, and the probe; warn if the model does not repeat."""
+    """Return the identity of a run, from its executor's model and its data, and the probe that it was found with.
+
+    Warn if the model gives different logits for the same batch.
+    """
     probe = probe_of(spec, dataset)
     record = executor.call(partial(probe.record, times=2))
     if record["answers"] == NOT_REPEATABLE:
@@ -123,9 +130,10 @@ def begin(
     classifier: Classifier,
     threads: int | None,
 ) -> Iterator[ComputeBlock]:
-    """Yield what computes a block in a worker; raise StoreError if the worker's model is not the one expected.
+    """Yield the function that computes blocks in a worker; StoreError if its classifier's record is not ``expected``.
 
-    ``step`` yields draws from an engine, the record of the worker's model, a block's data, a folder and a sink.
+    ``allow_other_model`` lets another one through. A block is computed by ``step(engine, record, data, folder, sink)``,
+    which yields numbers of draws; ``record`` is that of the worker's classifier.
     """
     here = probe.record(classifier, threads)
     if expected["answers"] == NOT_REPEATABLE:
@@ -138,7 +146,7 @@ def begin(
 
 
 def data_hash(dataset: Dataset, probe: Probe) -> str:
-    """Return the hash of all ids and labels and of the values of the probed inputs."""
+    """Return the hash of all ids and labels of the data, and of the values of the probe's inputs."""
     digest = hashlib.blake2b(digest_size=20, person=b"buckler-data-2")
     for i, name in enumerate(dataset.ids):
         label = "" if dataset.labels is None else int(dataset.labels[i])
@@ -149,29 +157,29 @@ def data_hash(dataset: Dataset, probe: Probe) -> str:
 
 
 class Lookup:
-    """Loads inputs by id and compares their values with recorded hashes; the index of ids is built once."""
+    """Loads inputs of a data set by their ids, and compares their values with hashes recorded in a run."""
 
     def __init__(self, dataset: Dataset, where: Path) -> None:
-        """Take the data, and the folder or file that the recorded hashes come from."""
+        """Take the data, and the path of the run or file that the hashes come from, for messages."""
         self._dataset, self._where = dataset, where
         self._places = {name: i for i, name in enumerate(dataset.ids)}
 
     def places(self, ids: Sequence[str]) -> list[int]:
-        """Return the positions of inputs in the data."""
+        """Return the positions in the data of the inputs called ``ids``; InvalidInput if one is missing."""
         missing = next((name for name in ids if name not in self._places), None)
         if missing is not None:
             raise InvalidInput(f"data must hold every input of {str(self._where)!r}; it has no {missing!r}")
         return [self._places[name] for name in ids]
 
     def check(self, ids: Sequence[str], contents: Sequence[str]) -> None:
-        """Refuse data in which these inputs have other values than those of the hashes."""
+        """Raise InvalidInput if an input called ``ids[i]`` has other values than those hashed in ``contents[i]``."""
         for _ in self.inputs(ids, contents):
             pass
 
     def inputs(self, ids: Sequence[str], contents: Sequence[str] | None) -> Iterator[Float32Array]:
-        """Yield the inputs with these ids one by one; raise InvalidInput if one has another hash than ``contents``.
+        """Yield the inputs called ``ids``; raise InvalidInput if the hash of one is not that in ``contents``.
 
-        An input with an empty hash is not checked, and none is if ``contents`` is None.
+        An input with an empty hash is not compared, and none is if ``contents`` is None.
         """
         chosen = self.places(ids)
         for start in range(0, len(chosen), AT_ONCE):
@@ -187,7 +195,7 @@ class Lookup:
 
 
 def is_same(one: Record, other: Record) -> bool:
-    """Return whether two records are of one model in one environment; names of weight files do not matter."""
+    """Return whether two records are of one model in one environment; the names of weight files may differ."""
     first, second = (
         (record["answers"], sorted(record["weights"].values()), record["environment"]) for record in (one, other)
     )
@@ -195,7 +203,7 @@ def is_same(one: Record, other: Record) -> bool:
 
 
 def changes(one: Record, other: Record, where: tuple[str, str] = ("then", "now")) -> str:
-    """Return in words how two records differ."""
+    """Return in words how two records differ; ``where`` says in words which of the two is which."""
     found = []
     if one["answers"] != other["answers"]:
         found.append("its logits for the same noisy inputs differ")
@@ -209,7 +217,7 @@ def changes(one: Record, other: Record, where: tuple[str, str] = ("then", "now")
 
 
 def records_in(values: Mapping[str, Any]) -> list[Record]:
-    """Return the records of models under ``drawn_by`` in a file's metadata, after checking them."""
+    """Return the records of models under ``drawn_by`` in a file's metadata; InvalidInput if there are none."""
     found = values.get("drawn_by")
     if not isinstance(found, list) or not found or not all(map(is_record, found)):
         raise InvalidInput(f"drawn_by must be a list of records of models; got {show(found)}")
@@ -217,7 +225,7 @@ def records_in(values: Mapping[str, Any]) -> list[Record]:
 
 
 def is_record(value: Any) -> bool:
-    """Return whether a value read from a file is a record of a model."""
+    """Return whether a value, read from a file, has the form of a model's record."""
     return (
         isinstance(value, dict)
         and isinstance(value.get("answers"), str)
@@ -229,7 +237,7 @@ def is_record(value: Any) -> bool:
 
 
 def replayed_in(values: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the numbers under ``replayed``: rows that were run again, and those of them that gave other bits."""
+    """Return two numbers, under ``replayed`` in a file's metadata: rows run again, and those with other logits then."""
     found = values.get("replayed")
     if isinstance(found, list) and len(found) == 2 and all(type(k) is int for k in found) and 0 <= found[1] <= found[0]:
         return found[0], found[1]
@@ -237,7 +245,10 @@ def replayed_in(values: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def admit(where: Path, known: Sequence[Record], record: Record, allow: bool) -> Record:
-    """Return the known record that equals a model's, or else the record itself: the first one, or if ``allow``."""
+    """Return the record with which a run at ``where`` goes on: the one of ``known`` that equals ``record``, or itself.
+
+    StoreError if none is equal, unless there are none yet or ``allow`` (the user let another model in).
+    """
     same = next((entry for entry in known if is_same(entry, record)), None)
     if same is None and known and not allow:
         raise StoreError(
@@ -248,14 +259,14 @@ def admit(where: Path, known: Sequence[Record], record: Record, allow: bool) -> 
 
 
 class Provenance(NamedTuple):
-    """What a reader is told of the models that drew: versions and devices by name, and a caution, or an empty text."""
+    """What a reader is told of the models that drew: versions and devices by name, and a ``caution``, empty if none."""
 
     environment: dict[str, str]
     caution: str
 
 
 def provenance(drawn: Iterable[tuple[Record, int]], replayed: tuple[int, int]) -> Provenance:
-    """Return the versions and devices of the models that drew, and a caution for the reader.
+    """Return the versions and devices of the models that drew a run, and a caution in words for its reader.
 
     ``drawn`` holds pairs of a model's record and the number of inputs it drew; ``replayed`` holds the number of rows
     that were run again, and of those that then gave other logits.
@@ -288,7 +299,7 @@ def provenance(drawn: Iterable[tuple[Record, int]], replayed: tuple[int, int]) -
 
 
 def environment(classifier: Classifier) -> dict[str, str]:
-    """Return the library versions and the device that a classifier's logits depend on."""
+    """Return the versions of libraries, and the device, on which a classifier's logits depend, by name."""
     found = {"buckler": _version("buckler"), "numpy": np.__version__, "machine": platform.machine(), "device": "cpu"}
     if classifier.backend == "torch":
         torch: Any = sys.modules["torch"]  # imported by whoever made the classifier
@@ -306,7 +317,10 @@ def environment(classifier: Classifier) -> dict[str, str]:
 
 
 def coarse_products(torch: Any, cuda: bool) -> str:
-    """Return the operations that may multiply float32 numbers with fewer bits (TF32); an empty text for none."""
+    """Return in words which operations of torch multiply float32 numbers with fewer bits (TF32); empty for none.
+
+    ``cuda`` says whether the model runs on a CUDA device.
+    """
     try:
         matmul = torch.get_float32_matmul_precision()
     except RuntimeError:  # raised where the flags of single backends differ

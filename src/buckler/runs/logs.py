@@ -1,12 +1,13 @@
 """The usual log of certified radii, ``idx label predict radius correct time``: read, written, and turned into votes.
 
 Abstentions have class -1 and radius 0. Other tools print a radius with three significant digits, rounded to nearest, so
-half of what they print is more than was certified; ``write_log`` rounds down. It adds six columns, ``method margin
-alpha n sigma noise``, which tools that read columns by name skip.
+about half of the printed radii are larger than what was certified; ``write_log`` rounds down. It adds six columns,
+``method margin alpha n sigma noise``, which tools that read columns by name skip.
 
-The usual tool prints ``radius = sigma Phi^-1(p)`` with p the Clopper-Pearson limit of k votes out of n at level alpha,
-so the printed digits leave only a few k, and near the top, where neighbouring counts are far apart, one or none. A log
-fits (alpha, n, sigma) if every radius has a count. The largest possible radius is ``sigma Phi^-1(alpha^(1/n))``.
+The usual tool prints ``radius = sigma Phi^-1(p)`` with p the lower Clopper-Pearson limit from k votes out of n at level
+alpha, so the printed digits leave only a few k, and near the top, where neighbouring counts are far apart, one or none.
+A log fits (alpha, n, sigma) if every radius in it has such a k. The largest possible radius is
+``sigma Phi^-1(alpha^(1/n))``.
 """
 
 import hashlib
@@ -30,23 +31,24 @@ from buckler.runs.store.shard import Shard
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
 
 LOG_SETTINGS = ("method", "margin", "alpha", "n", "sigma", "noise")
-"""Further columns of the logs that ``write_log`` writes."""
+"""Columns that ``write_log`` adds to those of the usual log."""
 
 DECIMALS = 6
-"""Digits after the point of the radii we write."""
+"""Digits after the point of the radii that ``write_log`` writes."""
 
 LARGEST_LOG = 64 << 20
-"""Bytes of a log, at most: a million lines."""
+"""Largest size of a log in bytes: about a million lines."""
 
 LARGEST_RADIUS, LARGEST_CLASS = Decimal(10) ** 300, 10**6
-"""A line beyond these is damaged: the ends of a rounded radius must still be finite numbers."""
+"""A line with a radius or a class from these on is refused: the ends of a rounded radius must be finite numbers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Log:
-    """The lines of a log; ``low`` and ``high`` are the ends of the interval that a printed radius stands for.
+    """The lines of a log of radii: each one's id, true label, predicted class (-1: abstained) and radius.
 
-    ``settings`` are the different values of the columns LOG_SETTINGS, none for logs of other tools.
+    A printed radius stands for an interval of numbers, from ``low`` to ``high``. ``settings`` are the different values
+    in the columns LOG_SETTINGS; none for logs of other tools.
     """
 
     ids: tuple[str, ...]
@@ -58,14 +60,15 @@ class Log:
 
     @property
     def certified(self) -> BoolArray:
-        """Which lines are not abstentions."""
+        """Boolean mask of the lines that are not abstentions."""
         return np.asarray(self.predicted != ABSTAINED)
 
 
 def read_log(path: Path) -> Log:
-    """Return the lines of a log; radii are taken as rounded down if it states buckler's settings, else to nearest.
+    """Return the lines of a log of radii; InvalidInput names a line that is no such line.
 
-    Reading truncated radii as rounded to nearest gives fewer votes, never more.
+    Radii are taken as rounded down if the log has the columns of ``write_log``, else as rounded to nearest. If radii of
+    another tool were in fact truncated, this gives fewer votes, never more.
     """
     try:
         lines = read_text(path, LARGEST_LOG).splitlines()
@@ -125,7 +128,10 @@ def _ends(radii: Sequence[Decimal], *, down: bool) -> tuple[FloatArray, FloatArr
 
 
 def write_log(path: Path, certificates: Sequence[Certificate], labels: ArrayLike) -> None:
-    """Write certificates as the usual log with their settings, whole or not at all; radii are rounded down."""
+    """Write certificates as the usual log, with the true classes ``labels``; radii are rounded down.
+
+    The columns LOG_SETTINGS are added. The file is written whole or not at all. Radii must be of the l2 norm.
+    """
     numbered = all(c.id.isascii() and c.id.isdigit() for c in certificates)
     lines = ["\t".join((*LOG_COLUMNS, *LOG_SETTINGS))]
     for i, (certificate, label) in enumerate(zip(certificates, np.asarray(labels).tolist(), strict=True)):
@@ -148,23 +154,25 @@ def write_log(path: Path, certificates: Sequence[Certificate], labels: ArrayLike
 
 TRIED_ALPHAS = (0.1, 0.05, 0.025, 0.02, 0.01, 0.005, 0.002, 0.001, 5e-4, 1e-4, 1e-5, 1e-6)
 TRIED_SIGMAS = (0.12, 0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
-"""Settings that ``find_fits`` tries where none is given."""
+"""The alphas and the sigmas that ``find_fits`` tries where none is given."""
 
 RECOVERABLE = {("top_class", "quantile", noise) for noise in (Gaussian.name, GridGaussian.name)}
-"""(method, margin, noise) whose radii follow from the certified class's votes alone, so that a log recovers these."""
+"""(method, margin, noise) of logs whose radii follow from the certified class's votes alone, so that these can be
+found."""
 
 SELECTION_DRAWS = 100
-"""Selection draws written with recovered votes, all for the logged class: as many as the usual tool makes."""
+"""Number of selection draws written with recovered votes, all for the logged class: as many as the usual tool makes."""
 
 IN_A_SHARD = 1000
-"""Lines of a log in a shard of evidence."""
+"""Number of a log's lines in one file of the run that ``write_evidence`` writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How well a log agrees with (alpha, n, sigma).
+    """How well a log of radii agrees with the settings ``alpha``, ``n`` and ``sigma``; it fits if ``misfits`` is 0.
 
-    ``misfits`` counts its certified lines whose radius no count of votes gives; ``largest`` is the radius of n votes.
+    ``misfits`` counts certified lines whose radius follows from no number of votes; ``largest`` is the radius of n
+    votes.
     """
 
     alpha: float
@@ -175,7 +183,7 @@ class Fit:
 
 
 def radius_of(k: ArrayLike, n: int, alpha: float, sigma: float) -> FloatArray:
-    """Return the radius that the usual tool certifies for ``k`` votes of ``n``; negative ones are abstentions.
+    """Return the radius that the usual tool certifies for ``k`` votes out of ``n``; a negative one is an abstention.
 
     >>> radius_of([100_000, 60_000], 100_000, 0.001, 0.5).round(3)
     array([1.906, 0.12 ])
@@ -186,9 +194,9 @@ def radius_of(k: ArrayLike, n: int, alpha: float, sigma: float) -> FloatArray:
 
 
 def fewest_votes(log: Log, n: int, alpha: float, sigma: float) -> tuple[IntArray, BoolArray]:
-    """Return for each line the smallest count whose radius its digits can stand for, and whether there is one.
+    """Return for each line of a log the smallest number of votes that gives its radius, and a mask: is there one?
 
-    Where there is none, the count is the smallest with a larger radius, or ``n + 1``.
+    Where there is none, the number is the smallest with a larger radius, or ``n + 1``.
     """
     low, first = np.unique(log.low, return_index=True)
     few, enough = np.zeros(low.size, dtype=np.int64), np.full(low.size, n + 1, dtype=np.int64)
@@ -202,7 +210,7 @@ def fewest_votes(log: Log, n: int, alpha: float, sigma: float) -> tuple[IntArray
 
 
 def fit(log: Log, alpha: float, n: int, sigma: float) -> Fit:
-    """Return the agreement of a log with (alpha, n, sigma)."""
+    """Return how well a log of radii agrees with the settings ``alpha``, ``n`` and ``sigma``."""
     check_alpha(alpha)
     check_whole("n", n, 1, 10**9)
     check_positive("sigma", sigma)
@@ -212,7 +220,7 @@ def fit(log: Log, alpha: float, n: int, sigma: float) -> Fit:
 
 
 def find_fits(log: Log, *, alpha: float | None = None, n: int | None = None, sigma: float | None = None) -> list[Fit]:
-    """Return the settings under which each certified radius of a log is that of some count of votes.
+    """Return the settings (alpha, n, sigma) that a log fits: each certified radius follows from some number of votes.
 
     An ``alpha`` or ``sigma`` that is not given is searched for among the usual values. An ``n`` that is not given is
     100,000: its radii have the finest usual steps, so a log of fewer draws fits them as well. The smallest sigma comes
@@ -228,12 +236,14 @@ def find_fits(log: Log, *, alpha: float | None = None, n: int | None = None, sig
 
 
 def write_evidence(log: Log, made: Fit, folder: str | Path, *, source: str) -> RunSpec:
-    """Write the votes behind a log as the evidence of a run, and return its specification.
+    """Write the votes behind a log to ``folder``, as evidence of a run, and return the run's specification.
 
     **Guarantee.** If the log was made with the settings of ``made``, certificates from this evidence are at most those
     from the true votes: unknown counts are taken at their worst. A radius stands for the smallest count that gives it;
     all other votes are in one class after the last; an abstention is a tie between its label and that class. The
     selection holds the class that was logged.
+
+    ``source`` is the name of the log, which the run names as its data.
     """
     others = int(max(log.labels.max(), log.predicted.max())) + 1
     found, possible = fewest_votes(log, made.n, made.alpha, made.sigma)
@@ -269,7 +279,7 @@ def _hash(log: Log) -> str:
 
 
 class Imported(NamedTuple):
-    """A log, and the settings that it fits."""
+    """Result of ``import_log``: the log, and the settings that it fits."""
 
     log: Log
     fits: list[Fit]
@@ -278,11 +288,12 @@ class Imported(NamedTuple):
 def import_log(
     path: Path, *, alpha: float | None = None, n: int | None = None, sigma: float | None = None, out: Path | None = None
 ) -> Imported:
-    """Return a log with the settings that it fits, and write the votes behind it to the folder ``out``.
+    """Return the log of radii at ``path`` with the settings that it fits, and write its votes to the folder ``out``.
 
-    ``alpha``, ``n`` and ``sigma`` are claims about the log; those not given are searched for. Writing votes needs all
-    three: a log fits many settings, and certificates from votes of others than its own do not hold. A log of ``buckler
-    certify --tsv`` states them, and another claim is refused.
+    ``alpha``, ``n`` and ``sigma`` are what the log is claimed to be made with; those not given are searched for.
+    Nothing is written if ``out`` is None. Writing votes needs all three: a log fits many settings, and certificates
+    from votes of others than its own do not hold. A log of ``buckler certify --tsv`` states its settings, and another
+    claim is refused.
     """
     log = read_log(path)
     if not log.certified.any():

@@ -1,7 +1,7 @@
 """Settings -> what a run needs: its specification, an executor that runs its classifier, and its data.
 
-Settings are the fields of a ``RunSpec`` by name, from a TOML file (``read_settings``), from a program, or both; what
-is left out is filled in here, from the model and its device.
+Settings are the fields of a ``RunSpec`` by name, from a TOML file (``read_settings``), from a program, or both;
+``open_run`` fills in those left out, from the model and its device.
 """
 
 import time
@@ -26,21 +26,25 @@ from buckler.sampling.streams import seed_of
 from buckler.types import Float32Array
 
 LARGEST_TOML = 16 << 20
-"""Bytes of a file of settings, at most: the names of a million inputs."""
+"""Largest size of a file of settings in bytes: it may name a million inputs."""
 
 LONGEST_BATCH = 2.0
-"""Longest time of a batch on a processor, in seconds, if its size is not given: draws are saved batch by batch."""
+"""Longest time that a batch may take on a processor, in seconds, if its size is not given: draws are saved by
+batches."""
 
 BATCH_ON_CUDA = 2048
-"""Rows of a batch on a CUDA device, unless told."""
+"""Default number of rows (noisy copies) in a batch on a CUDA device."""
 
 QUICK = 0.25
-"""Default of the seconds for which draws a second are measured; a batch that takes longer is finished."""
+"""Seconds for which the speed of a model is measured by default; a batch that takes longer is finished."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorOptions:
-    """Where the work is done: the executor ``process`` or ``ray``, and for ray which cluster and how many workers."""
+    """Where a run is computed: ``executor`` is ``process`` (this one) or ``ray``; the other fields are for ray alone.
+
+    ``address`` is that of the cluster (None: one is started), with so many ``workers`` and GPUs for each.
+    """
 
     executor: str = "process"
     address: str | None = None
@@ -57,7 +61,7 @@ class OpenRun(NamedTuple):
 
 
 def read_settings(path: str | Path, name: str = "spec") -> dict[str, Any]:
-    """Return the settings in a TOML file; ``name`` stands for the file in the error when it cannot be read."""
+    """Return the settings in the TOML file at ``path``, by name; an error calls the file ``name``."""
     try:
         text = read_text(Path(path), LARGEST_TOML)
     except (OSError, ValueError) as problem:
@@ -68,9 +72,9 @@ def read_settings(path: str | Path, name: str = "spec") -> dict[str, Any]:
 def settings_from(
     path: str | Path | None, given: Mapping[str, Any], known: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """Return the settings of a file, if there is one; those in ``given`` that are not None replace the file's.
+    """Return the settings in the TOML file at ``path``, if not None; those in ``given`` that are not None replace them.
 
-    With ``known``, any other name raises InvalidInput.
+    A name that is not in ``known``, if that is given, raises InvalidInput.
     """
     merged = {} if path is None else read_settings(path)
     if given.get("noise") is not None:
@@ -83,7 +87,10 @@ def settings_from(
 
 
 def load_classifier(draft: RunSpec, num_classes: int | None, device: str | None) -> Classifier:
-    """Return the classifier of a draft; in a worker too, so nothing but these plain values travels."""
+    """Return the classifier that a specification names, on ``device``; ``draft`` may lack what the model will tell.
+
+    ``num_classes`` and ``device`` are None where the settings leave them out. Workers call this too.
+    """
     return resolve_model(
         draft.model,
         denoiser=draft.denoiser,
@@ -102,11 +109,12 @@ def load_classifier(draft: RunSpec, num_classes: int | None, device: str | None)
 def open_run(
     settings: Mapping[str, Any], where: ExecutorOptions | None = None, out: Path | None = None
 ) -> Iterator[OpenRun]:
-    """Yield the specification with everything filled in, an executor that runs its classifier, and its data.
+    """Yield the run of these settings, ready to draw: specification, executor and data.
 
-    With ``fresh_seed`` the seed is drawn from the operating system once the model is loaded. Where a batch of the usual
-    size would take longer than two seconds on a processor, a smaller size is filled in. Of a run that was begun in
-    ``out``, a folder of evidence or a file of decisions, seed and size are that one's.
+    ``where`` says where to compute; this process by default. With ``fresh_seed`` the seed is drawn from the operating
+    system once the model is loaded. Where a batch of the usual size would take longer than two seconds on a processor,
+    a smaller one is chosen. ``out`` is where the run is kept, a folder of evidence or a file of decisions: if it was
+    begun before, the seed drawn and the size chosen then are taken again.
 
     ``with open_run(settings) as run: sample(run.spec, run.executor, run.dataset, folder)`` is the command ``sample``.
     """
@@ -163,7 +171,7 @@ def _open_executor(
 
 
 def measure_rate(spec: RunSpec, executor: Executor, dataset: Dataset, seconds: float = QUICK) -> float:
-    """Return the draws a second of all workers: one worker's on the first input, times the number of workers.
+    """Return how many draws a second all workers make together: one worker's speed on the first input, times workers.
 
     Measuring takes about ``seconds``.
     """

@@ -1,7 +1,7 @@
-"""What a run will cost, before it is begun: draws, hours, bytes on disk, and what deciding any-time would save.
+"""What a run will cost, before it is begun: draws, hours, bytes on disk, and what ``decide`` would save.
 
-The speed of a model is measured on one input. The draws of ``decide`` are simulated: votes are drawn from the shares
-of a recorded run, or of a typical data set, and decided as ``decide`` would.
+The speed of a model is measured on one input. The draws of ``decide`` are simulated: votes are drawn with the class
+probabilities of a recorded run, or of a typical data set, and judged as ``decide`` judges them.
 """
 
 from collections.abc import Sequence
@@ -23,28 +23,31 @@ from buckler.session import SAVE_SECONDS
 from buckler.types import FloatArray, Noise
 
 FILE_BYTES, INPUT_BYTES, VOTE_ROW_BYTES = 3200, 25, 2.0
-"""Bytes of a shard's frame and seal; of an input's name and hash, compressed; and of one row of votes, which are mostly
-zeros, in units of the root of the number of classes. Read off shards of made-up votes; affects a forecast alone."""
+"""Bytes that a file of a run takes beside its rows; that an input's name and hash take, compressed; and that one row
+of votes, mostly zeros, takes for each unit of the root of the number of classes. Read off files of made-up votes;
+affects a forecast alone."""
 
 TYPICAL_CENTRE, TYPICAL_SPREAD = 1.0, 1.2
-"""A typical data set: normal quantiles of the top class's probability are spread like
-Normal(TYPICAL_CENTRE, TYPICAL_SPREAD)."""
+"""Mean and standard deviation of ``Phi^-1(p)`` in a typical data set, p the probability of an input's top class
+under noise, and Phi^-1 the normal quantile."""
 
 SIMULATED = 1000
-"""Least number of inputs simulated for a forecast; fewer recorded inputs are repeated."""
+"""Smallest number of inputs simulated for a forecast; fewer recorded inputs are repeated."""
 
 FORECAST_INPUTS = 200
-"""Number of inputs simulated for the forecast with which ``decide`` begins."""
+"""Number of inputs that the command ``decide`` simulates for the forecast that it prints first."""
 
 SIMULATED_CLASSES = 8
-"""Number of classes simulated one by one; all the others are merged into one more."""
+"""Number of classes simulated one by one; all other classes are merged into one more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run costs; ``anytime_samples`` and ``anytime_hours`` are for deciding radii instead.
+    """What a run of ``n`` draws for each input costs, and what ``decide`` costs for some radii in its place.
 
-    ``anytime_shares_certified`` are the shares of inputs that are certified to each radius.
+    ``samples`` are draws in all, ``gpu_hours`` the hours they take on one device, ``evidence_bytes`` their size on
+    disk. ``anytime_samples`` and ``anytime_hours`` are those of ``decide``, and ``anytime_shares_certified`` the share
+    of inputs that it certifies to each radius.
     """
 
     inputs: int
@@ -57,7 +60,7 @@ class Plan:
 
     @property
     def times_fewer(self) -> float:
-        """How many times fewer draws deciding takes."""
+        """How many times fewer draws ``decide`` makes."""
         return self.samples / self.anytime_samples
 
 
@@ -73,11 +76,12 @@ def plan(
     alpha: float = 1e-3,
     like: Path | None = None,
 ) -> Plan:
-    """Return what ``n`` draws for each input cost at ``rate`` draws a second, and what deciding ``radii`` costs.
+    """Return what ``n`` draws for each of ``inputs`` inputs cost at ``rate`` draws a second, and what ``decide`` costs.
 
-    ``like`` is a run, or a file of decisions, of inputs like those to come, in place of a typical data set. Where its
-    decisions were about the same radii, their draws are taken as they are; otherwise decisions about its votes are
-    simulated.
+    ``n0`` is the number of selection draws; ``noise``, ``radii`` and ``alpha`` are those to decide. ``like`` is a run,
+    or a file of decisions, of inputs like those to come; without it they are a typical data set. Where its decisions
+    were about the same radii, noise, alpha and n, their draws are taken as they are; otherwise decisions are simulated
+    from its votes.
     """
     inputs, rate = check_whole("inputs", inputs, 1), check_positive("rate", rate)
     ladder = Ladder(tuple(radii), noise, alpha, n, default_margin(noise), winner=True)
@@ -98,7 +102,10 @@ def plan(
 
 
 def deciding_like(like: Path | None, ladder: Ladder) -> tuple[FloatArray, FloatArray]:
-    """Return arrays over inputs like those of the run ``like``: draws of each, and how many radii are certified."""
+    """Return two arrays, an entry an input: the draws it takes, and how many radii of ``ladder`` it is certified to.
+
+    The inputs are like those of the run or file of decisions ``like``; if that is None, a typical data set's.
+    """
     if like is None:
         return simulate_deciding(typical_shares(), ladder)
     if not like.exists():
@@ -116,15 +123,16 @@ def deciding_like(like: Path | None, ladder: Ladder) -> tuple[FloatArray, FloatA
 
 
 def typical_draws(ladder: Ladder) -> float:
-    """Return the mean draws that deciding takes for an input of a typical data set, for a quick forecast."""
+    """Return the mean number of draws that ``decide`` takes for an input of a typical data set (a quick forecast)."""
     draws, _ = simulate_deciding(typical_shares(FORECAST_INPUTS), ladder, FORECAST_INPUTS)
     return float(draws.mean())
 
 
 def simulate_deciding(shares: FloatArray, ladder: Ladder, at_least: int = SIMULATED) -> tuple[FloatArray, FloatArray]:
-    """Return arrays over inputs simulated from class probabilities: draws of each, and how many radii are certified.
+    """Return the draws that each of some simulated inputs takes, and how many radii of ``ladder`` it is certified to.
 
-    The inputs are repeated until there are ``at_least`` so many.
+    ``shares`` are class probabilities ``[inputs, classes]`` to draw votes with; its rows are repeated until there are
+    ``at_least`` so many.
     """
     rng, ranked = np.random.default_rng(0), -np.sort(-shares, axis=1)
     truths = np.concatenate(
@@ -141,7 +149,7 @@ def simulate_deciding(shares: FloatArray, ladder: Ladder, at_least: int = SIMULA
 
 
 def typical_shares(inputs: int = SIMULATED) -> FloatArray:
-    """Return class probabilities of a typical data set; the runner-up holds all that the top class has not.
+    """Return class probabilities ``[inputs, 2]`` of a typical data set: the top class's, and all the rest.
 
     >>> print(typical_shares(5).round(3)[:, 0])
     [0.295 0.645 0.841 0.948 0.994]
@@ -151,9 +159,9 @@ def typical_shares(inputs: int = SIMULATED) -> FloatArray:
 
 
 def recorded_shares(path: Path) -> FloatArray:
-    """Return the shares of each class in the votes of a run, or of a file of decisions, as probabilities.
+    """Return class probabilities ``[inputs, classes]``, most first, estimated by the votes of a run or of decisions.
 
-    A class without votes among n is given half a vote, so that no probability is 0 or 1.
+    If all votes of an input are for one class, another has half a vote, so that no probability is 0 or 1.
     """
     if path.is_dir():
         evidence = open_evidence(path)
@@ -173,13 +181,13 @@ def recorded_shares(path: Path) -> FloatArray:
 
 
 def evidence_size(spec: RunSpec, inputs: int, *, files: int) -> int:
-    """Return about how many bytes the votes of ``inputs`` inputs take in so many shards, to a factor of two or so."""
+    """Return about how many bytes the votes of ``inputs`` inputs take in ``files`` files, to a factor of two or so."""
     rows = len(spec.checkpoints) + (spec.n0 > 0)
     return round(FILE_BYTES * files + inputs * (INPUT_BYTES + VOTE_ROW_BYTES * rows * sqrt(spec.num_classes)))
 
 
 def duration(seconds: float) -> str:
-    """Return a time in words, to two digits.
+    """Return a number of seconds in words, to two digits.
 
     >>> duration(8.27), duration(312.0), duration(40_000.0), duration(2e6)
     ('8.3 seconds', '5.2 minutes', '11 hours', '23 days')

@@ -1,6 +1,6 @@
-"""Certificates, their model and their data -> refutations: attacked in blocks, on any executor, kept as they are made.
+"""Certificates, their model and their data -> refutations: found by attacks, block by block, on any executor.
 
-What is refuted is kept in a file with points and votes, and the same call goes on from there.
+They are kept in a file as they are made, with points and votes, and the same call goes on from there.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,13 +24,13 @@ from buckler.session import Inputs, ResultFile, Session, Sink
 from buckler.types import FloatArray
 
 DRAWING_SETTINGS = ("n", "n0", *FOR_EVIDENCE, "generator")
-"""Settings of a run that say how evidence was drawn, not what is attacked."""
+"""Fields of a ``RunSpec`` that say how votes were drawn, not what is attacked; ``refute`` ignores them."""
 
 
 class Refuted(NamedTuple):
-    """Result of ``refute``: brackets in the order of the certificates, and whether the model answers as before.
+    """Result of ``refute``: a ``Bracket`` for each certificate attacked, in their order.
 
-    ``same_model`` is None where that is not known.
+    ``same_model`` says whether the model has the same logits as the one that was certified; None if that is not known.
     """
 
     brackets: list[Bracket]
@@ -48,7 +48,7 @@ class _Claim(NamedTuple):
 
 
 class ToRefute(NamedTuple):
-    """A block: inputs with their classes, and the certified radii at which the search begins."""
+    """A block of inputs with their classes, for a worker; the search around input i begins at radius ``start[i]``."""
 
     inputs: Inputs
     start: FloatArray
@@ -57,14 +57,17 @@ class ToRefute(NamedTuple):
 def refute_block(
     how: RefutationSettings, engine: Engine, _: dict[str, Any], block: ToRefute, folder: Path, sink: Sink
 ) -> Iterator[int]:
-    """Yield the draws of attacking the inputs of a block, and hand over each refutation as it is made."""
+    """Attack the inputs of a block in a worker: yield numbers of draws, and pass each ``Refutation`` to ``sink``."""
     del folder
     for made in Session(engine).refute(block.inputs, how, block.start, sink):
         yield made.drawn
 
 
 def settings_to_refute(result: Result, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings with which the model and the data of a result are opened again; those given win."""
+    """Return the settings with which ``open_run`` opens the model and the data of a result again.
+
+    Those in ``given`` that are not None replace the result's own.
+    """
     noise = result.groups[0].first.noise
     check_searched(noise)
     settings = {key: value for key, value in (result.spec or {}).items() if key not in DRAWING_SETTINGS}
@@ -87,12 +90,14 @@ def refute(
     limit: int | None = None,
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Refuted:
-    """Return the bracket of every certificate of a result that is no abstention, or of the first ``limit``.
+    """Attack the certificates of a result that are no abstentions, or the first ``limit``, and return their brackets.
 
     **Guarantee.** Each refutation is false with probability at most ``how.alpha`` (theory T22), whatever the executor.
 
-    ``out`` is a Parquet file that keeps points and votes as they are made, also where the call ends by an error or by
-    an interrupt, which raises ``Interrupted`` with the brackets by then; the same call goes on from it.
+    ``run`` is the open run of model and data, and ``how`` says how to attack. ``out`` is a Parquet file that keeps
+    points and votes as they are made, also if an error or an interrupt ends the call (an interrupt raises
+    ``Interrupted`` with the brackets by then); the same call goes on from it. ``progress`` is called with the number of
+    inputs done and of draws.
     """
     group, rows = result.groups[0], np.flatnonzero(~result.groups[0].abstained)
     rows = rows if limit is None else rows[: check_whole("limit", limit, 1)]

@@ -1,4 +1,4 @@
-"""Reads a run folder or a file of certificates as one result: certificates by each method, and how they were made."""
+"""Reads a folder or a file of a run as one ``Result``: its certificates by each method, and how they were made."""
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,12 +24,12 @@ from buckler.sampling.datasets import open_dataset
 from buckler.types import AnyArray, IntArray
 
 SHOWN_CLASSES = 4
-"""Classes whose votes are shown beside a certificate."""
+"""Number of classes whose votes are shown beside a certificate."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pictures:
-    """The inputs of a result, in its order, with values in [low, high]; ``inputs`` are iterated once."""
+    """The inputs of a result as arrays, in its order, with values from ``low`` to ``high``; they are iterated once."""
 
     low: float
     high: float
@@ -38,9 +38,10 @@ class Pictures:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopVotes:
-    """The classes with the most votes, most first: ``classes[input, k]`` has ``counts[input, k]`` of ``n[input]``.
+    """The classes with the most votes for each input, most first, as arrays ``[inputs, places]``.
 
-    Where an input has votes for fewer classes, counts end in zeros.
+    ``classes[i, k]`` has ``counts[i, k]`` of the ``n[i]`` votes of input i. Where an input has votes for fewer classes,
+    counts end in zeros.
     """
 
     classes: IntArray
@@ -49,7 +50,9 @@ class TopVotes:
 
 
 def top_votes(shards: Iterable[IntArray], classes: int = SHOWN_CLASSES) -> TopVotes:
-    """Return the classes with the most votes from tables ``[inputs, m]``, one after the other.
+    """Return the ``classes`` classes with the most votes of each input, from tables of votes ``[inputs, all classes]``.
+
+    The inputs of one table come after those of the table before.
 
     >>> top_votes([np.array([[3, 0, 90, 7]])], 2).classes
     array([[2, 3]])
@@ -63,14 +66,15 @@ def top_votes(shards: Iterable[IntArray], classes: int = SHOWN_CLASSES) -> TopVo
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Result:
-    """One run: ``groups`` holds for each method the certificates of all inputs, the same inputs in the same order.
+    """One run, or one file of certificates, as reports read it.
 
-    ``planned`` is the number of inputs of the whole run. ``contents`` are hashes of the inputs' values, where known.
-    ``spec_toml`` is the specification; ``commands`` make the run
-    again from a file spec.toml. ``origins`` describe its model and its data, ``environment`` the versions and devices,
-    and ``caution`` what a reader must know about who drew it. ``asked`` are radii that were fixed beforehand.
-    ``votes`` are those of the certified draws, where known. ``refutations`` are what was found beyond certified radii.
-    ``true_votes``, ``[inputs, 2]``, are the votes for the true class and all other draws, of the first draws of each.
+    ``groups`` holds for each method the certificates of all inputs, the same inputs in the same order; ``planned`` is
+    the number of inputs of the whole run. ``contents`` are hashes of the inputs' values, or None. ``spec`` is the run's
+    specification, ``spec_toml`` the same as text, and ``commands`` make the run again from a file spec.toml.
+    ``origins`` describe its model and its data, ``environment`` the versions and devices, and ``caution`` what a reader
+    must know about who drew it. ``asked`` are the radii given to ``decide``. ``votes`` are those that were certified
+    from, or None. ``refutations`` are what ``refute`` found. ``true_votes``, ``[inputs, 2]``, count votes for the true
+    class and all others, among the first draws of each input.
     """
 
     path: Path
@@ -91,17 +95,17 @@ class Result:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The names of the inputs."""
+        """The names of the inputs, in the order of every group."""
         return tuple(self.groups[0].ids)
 
     @property
     def labels(self) -> IntArray | None:
-        """The true classes, where known."""
+        """The true class of each input; None where they are not known."""
         return self.groups[0].labels
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
-    """Return the last parts of each path, as many as tell it from the others.
+    """Return a short name for each path: its last parts, as many as tell it from the other paths.
 
     >>> short_names([Path("/home/me/a/evidence"), Path("/home/me/b/evidence"), Path("c/d.parquet")])
     ['a/evidence', 'b/evidence', 'd.parquet']
@@ -118,9 +122,10 @@ def _needed(parts: tuple[str, ...], others: Sequence[tuple[str, ...]]) -> int:
 
 
 def read_result(path: Path, methods: Sequence[str] = (), **asked: Unpack[CertifyKeywords]) -> Result:
-    """Return the result at a path: evidence is certified by each method, certificates are read.
+    """Return the ``Result`` at a path: a run is certified by each of ``methods``; certificates in a file are read.
 
-    Without ``methods`` every sound one is taken; other keywords are those of ``certify_evidence``, for evidence alone.
+    Without ``methods`` a run is certified by every sound method for votes, and all certificates of a file are read.
+    Other keywords are those of ``certify_evidence``, for runs alone.
     """
     if path.is_dir():
         return _from_evidence(path, methods, asked)
@@ -156,9 +161,10 @@ def _from_evidence(path: Path, methods: Sequence[str], asked: CertifyKeywords) -
 
 
 def votes_for_limit(evidence: Evidence, n: int | None = None) -> IntArray:
-    """Return the votes for the true class and all other draws, ``[inputs, 2]``, of the first draws of each input.
+    """Return how many of each input's first draws voted for its true class, and how many did not, ``[inputs, 2]``.
 
-    They are at most n, and at most as many as a limit for the population takes. InvalidInput says what the run lacks.
+    The draws are the first ``n``, or without n as many as a limit for the population (``population_accuracy``) can
+    take. InvalidInput says what the run lacks for this, as labels.
     """
     if n is not None:
         evidence.checkpoint(check_whole("n", n, 1, LARGEST_POPULATION_N))
@@ -284,9 +290,10 @@ def _grouped(path: Path, groups: Sequence[Certificates], methods: Sequence[str])
 
 
 def with_data(result: Result, data: str) -> Result:
-    """Return a result with pictures of its inputs, and labels if it had none, from the data that were certified.
+    """Return ``result`` with pictures of its inputs, and labels if it had none, from the data that were certified.
 
-    Inputs with other values than those certified are refused when the pictures are loaded.
+    ``data`` names them as for ``buckler sample``. Inputs with other values than those certified are refused, with
+    InvalidInput, when the pictures are loaded.
     """
     spec = result.spec or {}
     dataset = open_dataset(
@@ -306,7 +313,10 @@ def with_data(result: Result, data: str) -> Result:
 
 
 def with_refutations(result: Result, path: Path) -> Result:
-    """Return a result with the refutations of ``buckler refute`` for its inputs; those of others are refused."""
+    """Return ``result`` with the refutations in a file of ``buckler refute``.
+
+    InvalidInput if one is of another input, or under another noise.
+    """
     made = [bracket.refutation for bracket in read_refutations(path)[0]]
     known, noise = set(result.ids), result.groups[0].first.noise
     for one in made:

@@ -1,9 +1,9 @@
-"""A specification, a classifier and inputs -> evidence in a folder.
+"""A specification, a classifier and inputs -> evidence in a folder: the votes, and scores if asked for.
 
-The inputs are cut into blocks; a block is one shard of the store and the unit of work, about ten seconds of it as
-measured while blocks are drawn. What is drawn for an input is a function of the specification and the data, not of the
-block, so it can be drawn anywhere, again, and in any order. An input that takes longer than that is drawn in pieces,
-and its votes so far are kept in the folder too, so that an interruption costs ten seconds at most.
+The inputs are cut into blocks; a block is one file (shard) of the folder and one task of a worker, about ten seconds of
+drawing as measured with the blocks before. What is drawn for an input is a function of the specification and the data,
+not of the block, so it can be drawn anywhere, again, and in any order. An input that takes longer than that is drawn in
+pieces, and its votes so far are kept in the folder too, so that an interrupt costs ten seconds at most.
 """
 
 import time
@@ -34,21 +34,24 @@ from buckler.session import SAVE_SECONDS, Interrupted, Sink
 from buckler.types import OTHERS, Float32Array, FloatArray, IntArray
 
 SECONDS = SAVE_SECONDS
-"""Seconds of drawing at which blocks of inputs aim."""
+"""Seconds of drawing that a block of inputs should take."""
 
 PIECE = SECONDS / 2
-"""Seconds of drawing at which pieces of one input aim; its votes are saved after each."""
+"""Seconds of drawing that a piece of one input should take; its votes are saved after each."""
 
 Span = tuple[Stream, int, int]
-"""Draws ``[start, stop)`` of a stream that share batches."""
+"""Draws of a stream from ``start`` to before ``stop``, which share batches: (stream, start, stop)."""
 
 BLOCK_GROWTH = 4
-"""Largest growth from one block or piece to the next: the first ones are too short to measure well."""
+"""Largest growth from one block or piece to the next: the first ones are too short for a good measurement."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Consecutive inputs from position ``first`` on; ``before`` holds the draws so far of a block of one input."""
+    """Consecutive inputs from position ``first`` of the data on, which a worker draws together.
+
+    ``before`` holds the votes so far of an input that was begun earlier, which is then the only one.
+    """
 
     first: int
     ids: tuple[str, ...]
@@ -57,7 +60,10 @@ class Block:
     before: PartialInput | None = None
 
     def groups(self, size: int) -> list[tuple["Block", slice]]:
-        """Return the block cut where the position of an input is a multiple of ``size``, and the rows of each part."""
+        """Return the block in parts, each with the slice of its inputs in the block.
+
+        Cuts are where the position of an input in the data is a multiple of ``size``.
+        """
         edges = [0, *range(size - self.first % size, len(self.ids), size), len(self.ids)]
         return [
             (
@@ -69,10 +75,10 @@ class Block:
 
 
 class Blocks:
-    """Cuts blocks off the inputs that are missing, one after another as they are asked for.
+    """Iterator over the blocks of a run, cut off the missing inputs one after another as workers ask for them.
 
-    Where the specification gives the size of a shard, that is the size; otherwise it follows the time that the blocks
-    before took, in whole groups of inputs that are drawn together.
+    A block has ``shard_inputs`` inputs if the specification says so; otherwise its size follows the time that the
+    blocks before took, in whole groups of inputs that are drawn together.
     """
 
     def __init__(
@@ -83,7 +89,10 @@ class Blocks:
         begun: dict[int, PartialInput] | None = None,
         most: int | None = None,
     ) -> None:
-        """Take the ranges of inputs to draw, and what is there of them; at most ``most`` inputs are given out."""
+        """Take the ranges ``(first, stop)`` of missing inputs, and in ``begun`` votes of half drawn ones by position.
+
+        At most ``most`` inputs are given out.
+        """
         self._spec, self._dataset, self._missing, self._begun = spec, dataset, missing, begun or {}
         self._left = len(dataset) if most is None else most
         self._size = spec.drawn_together
@@ -108,7 +117,7 @@ class Blocks:
                 first += size
 
     def took(self, inputs: int, seconds: float) -> None:
-        """Set the size of the next blocks, given the number of inputs of a block and the seconds that it took."""
+        """Choose the size of the next blocks, given that a block of ``inputs`` inputs took so many seconds."""
         group = self._spec.drawn_together
         wanted = min(SECONDS * inputs / max(seconds, 1e-9), BLOCK_GROWTH * inputs, MOST_TOGETHER)
         self._size = max(group, int(wanted) // group * group)
@@ -116,9 +125,10 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Result of ``sample``: inputs finished and in all, shards in the folder, draws made and lost by this call.
+    """Result of ``sample``: ``inputs_done`` of ``inputs`` are finished, in so many ``shards`` (files) of the folder.
 
-    ``under_way`` counts the draws in the folder of an input that is partly drawn.
+    ``samples`` are the draws made by this call, of which ``lost`` were not kept; ``under_way`` counts kept draws of an
+    unfinished input. ``rows`` is the smallest size of a batch that fitted into memory.
     """
 
     inputs_done: int
@@ -132,7 +142,7 @@ class Summary:
 
     @property
     def complete(self) -> bool:
-        """Whether every input has been drawn."""
+        """Whether every input is finished."""
         return self.inputs_done == self.inputs
 
 
@@ -148,15 +158,15 @@ def sample(
     repair: bool = False,
     allow_other_model: bool = False,
 ) -> Summary:
-    """Draw what is missing from a folder and return what was done; the same call again finishes the rest.
+    """Draw the votes that are missing in a folder and return a summary; the same call again draws the rest.
 
-    ``classifier`` is one in this process, or an executor that runs it elsewhere; the bytes are the same.
-    ``max_samples`` ends before a block that would pass it, ``max_seconds`` at the first look at the clock after it; an
-    interrupt raises ``Interrupted`` with the summary of what is kept. ``progress`` is told the draws in the folder, the
-    draws in all, and the draws made by this call.
+    ``classifier`` is one in this process, or an executor that runs it elsewhere; the files are the same.
+    ``max_samples`` ends before a block that would exceed it, ``max_seconds`` at the first look at the clock after it;
+    an interrupt raises ``Interrupted`` with the summary of what is kept. ``progress`` is called with the draws in the
+    folder, the draws that the whole run needs, and those made by this call.
 
     A run goes on with the model, the environment and the data that began it (``runs.identity``). ``allow_other_model``
-    lets another model or environment go on, which the seals record. ``repair`` sets damaged files aside and draws what
+    lets another model or environment go on, which the files record. ``repair`` sets damaged files aside and draws what
     they held again.
     """
     started = time.monotonic()
@@ -221,9 +231,10 @@ def _spans(spec: RunSpec) -> list[Span]:
 def draw_block(
     spec: RunSpec, engine: Engine, record: dict[str, Any], block: Block, folder: Path, sink: Sink
 ) -> Iterator[int]:
-    """Yield the draws of a block, write its scores to ``folder``, and hand over its position and its votes.
+    """Draw a block in a worker: yield numbers of draws, write scores to ``folder``, and pass the result to ``sink``.
 
-    Groups of inputs share batches. Without scores a group is finished before the next one begins.
+    That is the position of the block and its ``Shard`` of votes, or before it votes of a half drawn input. ``record``
+    is that of the worker's model.
     """
     started, at_first = time.monotonic(), np.array(engine.replayed())
     if block.before is not None:
@@ -326,9 +337,10 @@ def _columns(engine: Engine, spec: RunSpec, group: Block, make: ScoreMap) -> Int
 
 
 def choose_columns(sums: FloatArray, labels: IntArray | None, runner_ups: int) -> IntArray:
-    """Return the columns to keep for each input: its label where known, then the best by the selection's scores.
+    """Return the classes whose scores are kept, ``[inputs, columns]``: the label, if known, and the best others.
 
-    One column for the rest comes last; all classes are kept where none would be left over.
+    There are ``runner_ups + 1`` others, those with the largest ``sums`` of selection scores, ``[inputs, classes]``. The
+    last column is OTHERS, for the rest; where none would be left over, all classes are kept.
     """
     inputs, m = sums.shape
     width = runner_ups + 1 + (labels is not None)

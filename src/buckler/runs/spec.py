@@ -1,4 +1,4 @@
-"""The specification of a run: a frozen record, in TOML and back, with a hash of its content.
+"""The specification of a run: a frozen record, written as TOML and read back, with a hash of its content.
 
 Two runs with the same specification, model and data, on the same kind of hardware, give the same bytes: every setting
 that the bytes depend on is a field, down to the batch size and the noise generator.
@@ -24,30 +24,31 @@ from buckler.types import LARGEST_SEED, Noise, ScoreDtype
 ScoreKind = Literal["none", "logits", "softmax", "sparsemax"]
 
 CertifiedClass = Literal["winner", "selection", "label"]
-"""How the certified class is fixed: the class with the most votes, tested to be the winner; the top class of the
-selection draws; or the label."""
+"""How the certified class is chosen: ``winner``, the class with the most votes, tested to be the winner;
+``selection``, the top class of the selection draws; or ``label``, the true one."""
 
 FULL_BATCHES = {"philox": 2, "cuda": 32}
-"""Batches that a group of inputs drawn together fills, about. Few on a processor, where a batch can take seconds and a
-shard holds at least one group; more on a device, where a part of a batch costs as much as a full one."""
+"""About how many batches a group of inputs that are drawn together fills. Few on a processor, where a batch can take
+seconds and a file holds at least one group; more on a device, where a part of a batch costs as much as a full
+one."""
 
 MOST_TOGETHER = 1000
-"""Largest number of inputs drawn together as a group, which is held in memory."""
+"""Largest number of inputs in a group that is drawn together, and so held in memory."""
 
 IMPORTED = "an imported log"
-"""Model of a run whose votes were recovered from a log of radii: lower limits of votes, not the votes themselves."""
+"""Name of the model in a run whose votes were recovered from a log of radii: lower limits of votes, not the votes."""
 
 NO_RIVALS = "a log of radii tells nothing of the rivals' votes, so no method certifies more from it than top_class"
 
 LOG_COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
-"""Columns of the usual log of radii; the first four are needed."""
+"""Columns of the usual log of radii; ``read_log`` needs the first four."""
 
 USUAL_ALPHA, USUAL_DRAWS = 0.001, 100_000
-"""The alpha and number of draws that most papers state for their logs."""
+"""The alpha, and the number of draws, that most papers state for their logs of radii."""
 
 
 def refuse_log(path: Path) -> None:
-    """Raise InvalidInput for a log of radii, with the command that makes a run of it."""
+    """Raise InvalidInput if the file is a log of radii; the message has the command that turns it into a run."""
     with path.open("rb") as file:
         header = file.readline(1000).decode("ascii", "replace").split()
     if set(LOG_COLUMNS[:4]) <= set(header):
@@ -58,18 +59,18 @@ def refuse_log(path: Path) -> None:
 
 
 NAMES = frozenset({"model", "denoiser", "data", "labels"})
-"""Fields that only name something: the model and data themselves are compared instead (``runs.identity``)."""
+"""Fields of a ``RunSpec`` that only name the model or the data, which are compared themselves (``runs.identity``)."""
 
 FOR_EVIDENCE = ("scores", "temperature", "runner_ups", "score_draws", "score_dtype", "checkpoints", "shard_inputs")
-"""Fields that say what a run keeps on disk; only ``sample`` has them."""
+"""Fields of a ``RunSpec`` that say what ``sample`` keeps on disk; other commands do not take them."""
 
 MOST_CLASSES = 10**6
 MOST_VOTES = 1 << 28
-"""Votes of a group at all checkpoints, at most: a shard holds whole groups and is read at once."""
+"""Largest number of votes of a group at all checkpoints: a file holds whole groups, and is read at once."""
 
 
 def geometric(n: int) -> tuple[int, ...]:
-    """Return the checkpoints 10, 20, 50, 100, 200, 500, ... below ``n``, and ``n``.
+    """Return the default checkpoints for ``n`` draws: 10, 20, 50, 100, 200, 500, ... below n, and n.
 
     >>> geometric(1000)
     (10, 20, 50, 100, 200, 500, 1000)
@@ -82,8 +83,10 @@ def geometric(n: int) -> tuple[int, ...]:
 class RunSpec:
     """All settings that the evidence of a run depends on, beside the model and the data themselves.
 
-    The noise is Gaussian of standard deviation ``sigma``, or ``noise``; ``generator`` draws it. ``fresh_seed`` says
-    that the operating system drew the seed after the model was loaded, so that no model can have been fitted to it.
+    ``n`` draws are made for each input, and ``n0`` more to select its class; votes are kept at the ``checkpoints``,
+    numbers of first draws. The noise is Gaussian of standard deviation ``sigma``, or ``noise``; ``generator`` draws it.
+    ``fresh_seed`` says that the operating system drew the seed after the model was loaded, so that no model can have
+    been fitted to it.
     """
 
     model: str
@@ -120,7 +123,7 @@ class RunSpec:
     fresh_seed: bool = False
 
     def __post_init__(self) -> None:
-        """Check every field, and fill in the checkpoints if there are none."""
+        """Check every field, and fill in ``noise`` and the checkpoints if they are left out."""
         for name in ("model", "data", "device", "denoiser"):
             text = getattr(self, name)
             if (name != "denoiser" or text is not None) and not (isinstance(text, str) and text):
@@ -180,7 +183,7 @@ class RunSpec:
 
     @property
     def default_method(self) -> str:
-        """The method for votes unless another one is chosen: ``exact``, which needs the votes of rivals to gain."""
+        """The method that certifies votes by default: ``exact``; ``top_class`` for logs, which lack rivals' votes."""
         return "top_class" if self.model == IMPORTED else "exact"
 
     def engine(
@@ -199,9 +202,9 @@ class RunSpec:
 
     @property
     def drawn_together(self) -> int:
-        """The number of inputs in a group that shares batches; a shard holds whole groups.
+        """The number of inputs in a group whose draws share batches; a file of the run holds whole groups.
 
-        It depends on the specification alone, so that the draws of an input do not depend on where shards end: kernels
+        It depends on the specification alone, so that the draws of an input do not depend on where files end: kernels
         may round differently for another batch.
         """
         on_device = self.generator == "cuda" or (self.device.startswith("cuda") and self.noise.draws != "gaussian")
@@ -210,7 +213,7 @@ class RunSpec:
 
     @property
     def kept_draws(self) -> int:
-        """The number of estimation draws whose scores are kept: the first ``score_draws``, or all n."""
+        """How many of the ``n`` draws have their scores kept: the first ``score_draws``, or all; 0 without scores."""
         return 0 if self.scores == "none" else self.n if self.score_draws is None else self.score_draws
 
     def _check_scores(self) -> None:
@@ -230,9 +233,9 @@ class RunSpec:
             raise InvalidInput("n0 must be above 0 with runner_ups, which are chosen on the selection draws; got 0")
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields that are not None, in order, with lists for tuples, and ``fresh_seed`` if true.
+        """Return the fields that are not None, in order, as JSON can hold them; ``fresh_seed`` only if true.
 
-        Noise is its name and its parameters other than sigma, and left out if sigma says it all.
+        ``noise`` is there by name, with ``noise_parameters`` other than sigma, and only if sigma does not say it all.
         """
         said = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "noise"}
         rest = {key: value for key, value in self.noise.parameters.items() if key != "sigma"}
@@ -242,26 +245,26 @@ class RunSpec:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in said.items()}
 
     def hash(self) -> str:
-        """Return the hash of the content."""
+        """Return the hash of all fields, in hexadecimal digits."""
         return hash_of(self.as_dict())
 
     def to_toml(self) -> str:
-        """Return the specification as TOML."""
+        """Return the specification as a TOML text, which ``read_toml`` and ``from_dict`` read back."""
         return tomli_w.dumps(self.as_dict())
 
 
 FIELDS = frozenset({*(field.name for field in fields(RunSpec)), "noise_parameters"})
-"""The names of settings: the fields, and the parameters of the noise, which a file holds apart."""
+"""Names of all settings: the fields of ``RunSpec``, and ``noise_parameters``, which a file holds apart."""
 
 
 def hash_of(values: Mapping[str, Any]) -> str:
-    """Return the hash of a specification as a file holds it."""
+    """Return the hash of a specification, given as ``RunSpec.as_dict`` returns it."""
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.blake2b(text.encode(), digest_size=16, person=b"buckler-spec-1").hexdigest()
 
 
 def from_dict(values: Mapping[str, Any]) -> RunSpec:
-    """Return the specification with these fields; an unknown or missing one raises InvalidInput."""
+    """Return the ``RunSpec`` with these fields by name; InvalidInput for an unknown or missing one."""
     if not isinstance(values, Mapping):
         raise InvalidInput(f"the specification must be a table of fields; got {show(values)}")
     unknown = sorted(str(k) for k in values.keys() - FIELDS)
@@ -278,18 +281,18 @@ def from_dict(values: Mapping[str, Any]) -> RunSpec:
 
 
 def noise_in(settings: Mapping[str, Any]) -> Noise:
-    """Return the noise that settings name."""
+    """Return the noise that settings name by ``sigma``, or by ``noise`` and ``noise_parameters``."""
     return as_noise(settings.get("sigma"), settings.get("noise"), settings.get("noise_parameters"))
 
 
 def with_draws(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with n and n0 filled in if the noise enumerates its values."""
+    """Return settings with ``n`` and ``n0`` filled in if their noise enumerates its copies, whose number is n."""
     total = noise_in(settings).total if "noise" in settings else None
     return dict(settings) if total is None else {"n": total, "n0": 0, **settings}
 
 
 def read_toml(text: str) -> dict[str, Any]:
-    """Return the fields in a TOML text."""
+    """Return the fields in a TOML text by name."""
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as problem:
@@ -297,7 +300,7 @@ def read_toml(text: str) -> dict[str, Any]:
 
 
 def values(name: str, given: Any, kind: type) -> tuple[Any, ...]:
-    """Return the values of a setting, given as ``a,b,c``, as a list or as one value.
+    """Return the values of the setting ``name`` as a tuple of ``kind``, given as a text ``a,b,c``, a list or one value.
 
     >>> values("n", "100, 200", int), values("alpha", [0.1, 1], float), values("n", None, int)
     ((100, 200), (0.1, 1.0), ())
@@ -313,7 +316,7 @@ def values(name: str, given: Any, kind: type) -> tuple[Any, ...]:
 
 
 def distinct_values(name: str, given: Any, kind: type) -> tuple[Any, ...]:
-    """Return the values of a setting; a repeated value raises InvalidInput."""
+    """Return what ``values`` returns; InvalidInput if a value occurs twice."""
     found = values(name, given, kind)
     if len(set(found)) != len(found):
         raise InvalidInput(f"{name} must not hold a value twice; got {show(given)}")
@@ -323,7 +326,10 @@ def distinct_values(name: str, given: Any, kind: type) -> tuple[Any, ...]:
 def difference(
     ours: Mapping[str, Any], theirs: Mapping[str, Any], where: tuple[str, str] = ("in the folder", "asked for")
 ) -> str:
-    """Return in words how two mappings differ: ``n: 1000 in the folder, 2000 asked for``."""
+    """Return in words how two mappings differ, as ``n: 1000 in the folder, 2000 asked for``.
+
+    ``where`` says where each of the two comes from.
+    """
     keys = [k for k in dict.fromkeys([*ours, *theirs]) if ours.get(k) != theirs.get(k)]
     return "; ".join(f"{k}: {show(ours.get(k))} {where[0]}, {show(theirs.get(k))} {where[1]}" for k in keys)
 

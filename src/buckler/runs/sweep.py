@@ -1,7 +1,7 @@
-"""Runs and a grid -> one table: every cell certified from the evidence at hand, no model needed.
+"""Recorded runs and a grid of settings -> one table: runs certified under every combination, without a model.
 
-Each certificate of each cell holds alone, at the level of its cell. The best of several cells, picked after a look at
-them, does not: ``certify.budget.split_alpha`` says what it costs.
+A combination of settings for a run is a cell. Each certificate of a cell holds alone, at the alpha of its cell. The
+best of several cells, picked after a look at them, does not: ``certify.budget.split_alpha`` says what it costs.
 """
 
 import warnings
@@ -24,9 +24,10 @@ from buckler.types import MarginKind, SimplexMap
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """The values of each axis, in the order they are shown; ``n`` empty is all draws, ``None`` every checkpoint.
+    """The values of each setting of a sweep, in the order they are shown; a cell is one combination of them.
 
-    ``margin`` empty is the first that the noise of a run has a radius for, ``method`` empty the run's usual one.
+    ``n`` empty stands for all draws of a run, ``None`` for every checkpoint; ``margin`` empty for the default of a
+    run's noise, and ``method`` empty for the run's default. ``map`` and ``temperature`` are for scores.
     """
 
     n: tuple[int, ...] | None = ()
@@ -38,7 +39,7 @@ class Grid:
     certified_class: CertifiedClass | None = None
 
     def __post_init__(self) -> None:
-        """Check what does not depend on a run."""
+        """Check what does not depend on a run; InvalidInput names the setting that is wrong."""
         if not self.alpha:
             raise InvalidInput("alpha must have at least one value")
         for alpha in self.alpha:
@@ -55,7 +56,7 @@ class Grid:
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> "Grid":
-        """Return the grid of settings by name, as they come from a file or a command line; others are not looked at."""
+        """Return the grid of settings by name, from a file or a command line; other names are ignored."""
         kinds = {"n": int, "alpha": float, "method": str, "margin": str, "map": str, "temperature": float}
         every = settings.get("n") == "all"
         given = {name for name in kinds if settings.get(name) is not None} - ({"n"} if every else set())
@@ -65,7 +66,7 @@ class Grid:
         return cls(certified_class=settings.get("class"), **axes)
 
     def cells(self, spec: RunSpec) -> Iterator[tuple[Method, CertifyKeywords]]:
-        """Yield the ways to certify a run, methods innermost so that neighbours are comparable."""
+        """Yield the method and the keywords of each cell for a run; methods vary fastest, to stand side by side."""
         draws = spec.checkpoints if self.n is None else self.n or (spec.n,)
         methods = [_usable(method) for method in self.method or (spec.default_method,)]
         margins: tuple[MarginKind | None, ...] = self.margin or (None,)
@@ -91,7 +92,7 @@ def _usable(name: str) -> Method:
 
 
 class SweptCell(NamedTuple):
-    """A run by its short name, and its certificates under one combination of settings."""
+    """Result of one cell: the run by its short name, and its certificates under the cell's settings."""
 
     run: str
     certificates: Certificates
@@ -100,9 +101,10 @@ class SweptCell(NamedTuple):
 def sweep_runs(
     folders: Sequence[str | Path], grid: Grid, out: Path, *, progress: Callable[[int, int], None] = lambda *_: None
 ) -> list[SweptCell]:
-    """Certify runs in every cell of a grid, write all certificates to the table ``out``, and return the cells.
+    """Certify the runs in ``folders`` in every cell of a grid, write all certificates to ``out``, and return the cells.
 
-    All cells are checked before the first is certified; ``progress`` is told how many are done, of how many.
+    All cells are checked before the first is certified. ``progress`` is called with the number of cells done, and of
+    all. The table ``out`` is a Parquet file.
     """
     if not folders:
         raise InvalidInput("a sweep needs at least one run, a folder with evidence; got none")
