@@ -1,4 +1,4 @@
-"""The command line: its commands, loaded when they are called; their help; and where errors become exit codes.
+"""The command line: loads and runs a command, prints its help, and turns errors into exit codes.
 
 Help is plain text for 80 columns: options in groups, a narrow column of flags, defaults in words.
 """
@@ -28,8 +28,8 @@ COMMANDS = {
     "report": "Write a web page about certified runs.",
     "refute": "Attack certified inputs: find points where the class changes.",
     "sweep": "Certify runs under many settings, into one table.",
-    "accuracy": "Limit the certified accuracy of a population, from few draws.",
-    "conformal": "Predict sets of classes that cover also after a move of the input.",
+    "accuracy": "Find a lower limit of a population's certified accuracy.",
+    "conformal": "Predict sets of classes that hold the true one, also after a move.",
     "audit": "Check that a bound keeps its error probability.",
     "train": "Train a network, or a denoiser, under noise.",
     "plan": "Forecast the draws, hours and disk space of a run.",
@@ -37,7 +37,7 @@ COMMANDS = {
     "board": "Certify the entries of a board again, and write them as a site.",
     "reproduce": "Make the paper's tables and figures again.",
 }
-"""Name -> what it does, in the order of the work."""
+"""Name of each command -> what it does, in one line; in the order in which one uses them."""
 
 MODULES = {
     "model_commands": ("demo", "models", "train"),
@@ -46,7 +46,7 @@ MODULES = {
     "planning_commands": ("plan", "audit"),
     "page_commands": ("report", "board", "reproduce"),
 }
-"""Module -> the commands in it, each the function NAME_command."""
+"""Module of ``buckler.cli`` -> names of its commands; the command NAME is its function NAME_command."""
 
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -55,10 +55,10 @@ WIDEST_FLAG = 26
 
 
 class Command(TyperCommand):
-    """A command whose help is written here, and that refuses --quiet with --json."""
+    """A command of Typer whose help is printed in our form, and that refuses --quiet together with --json."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Call the function; --quiet together with --json raises InvalidInput."""
+        """Call the command's function; InvalidInput if both --quiet and --json are given."""
         if ctx.params.get("quiet") and ctx.params.get("as_json"):
             from buckler.errors import InvalidInput
 
@@ -66,11 +66,11 @@ class Command(TyperCommand):
         return super().invoke(ctx)
 
     def format_help_text(self, _ctx: Any, formatter: Any) -> None:
-        """Write the description, with its examples as they are."""
+        """Write the command's description into its help, with the lines of examples as they are."""
         _describe(self.help or "", formatter)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments, and the options group by group in the order of their declaration."""
+        """Write arguments and options into the help: groups, and options within one, as they are declared."""
         groups: dict[str, list[tuple[str, str]]] = {"Arguments": []}
         parameters: list[Any] = self.get_params(ctx)
         for parameter in parameters:
@@ -97,10 +97,10 @@ def _describe(text: str, formatter: Any) -> None:
 
 
 class Commands(TyperGroup):
-    """The group of commands; only the one that is called is imported."""
+    """The group of all commands; imports only the one that is called."""
 
     def list_commands(self, _ctx: Any) -> list[str]:
-        """Return the names in the order of the work."""
+        """Return the names of all commands, in the order of ``COMMANDS``."""
         return list(COMMANDS)
 
     def get_command(self, _ctx: Any, name: str) -> Any:
@@ -108,7 +108,7 @@ class Commands(TyperGroup):
         return load(name) if name in COMMANDS else None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the list of commands from ``COMMANDS``, and the options."""
+        """Write the help of ``buckler`` itself: the list of commands, and its options."""
         self.format_usage(ctx, formatter)
         _describe(self.help or "", formatter)
         with formatter.section("Commands"):
@@ -120,7 +120,7 @@ class Commands(TyperGroup):
 
 
 def load(name: str) -> Command:
-    """Import a command and return it, ready to be parsed and called."""
+    """Return the command called ``name``, imported and ready to be called."""
     from buckler.errors import BucklerWarning
 
     warnings.simplefilter("always", BucklerWarning)
@@ -159,7 +159,10 @@ def _root(
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 2 the user's mistake, 3 interrupted, 1 a bug."""
+    """Run one command, given its ``arguments`` (by default those of this process), and return its exit code.
+
+    That is 0 for done, 2 for the user's mistake, 3 for an interrupt, 1 for a bug.
+    """
     given = sys.argv[1:] if arguments is None else arguments
     ARGUMENTS.set(given)
     logging.getLogger("buckler").setLevel(logging.ERROR if "--quiet" in given else logging.NOTSET)
@@ -233,5 +236,5 @@ def _show_warning(
 
 
 def main() -> None:
-    """Run the command line and exit with its code."""
+    """Run the command of this process's arguments, and exit with its code."""
     sys.exit(run())

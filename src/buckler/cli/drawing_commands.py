@@ -1,4 +1,4 @@
-"""``buckler sample``, ``decide`` and ``refute``: what draws from a model, can be stopped, and goes on."""
+"""``buckler sample``, ``decide`` and ``refute``: commands that draw from a model, can be stopped, and go on later."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,7 +62,7 @@ def _drawing(
 
 
 SHORT = 5.0
-"""Seconds of work up to which no time is forecast."""
+"""Seconds of work up to which a command prints no forecast of its time."""
 
 
 def _forecast(
@@ -80,7 +80,7 @@ def _forecast(
 
 @dataclass(frozen=True)
 class SampleOptions(options.RunOptions):
-    """Settings of a run that only ``sample`` takes."""
+    """Options of ``sample`` beside those that it shares with ``decide``; each is a setting of the run."""
 
     mean: str | None = option(
         "Mean of each channel, subtracted inside of the model: 0.49,0.48,0.45.", group=options.MODEL_GROUP
@@ -117,7 +117,10 @@ class SampleOptions(options.RunOptions):
     )
 
     def settings(self, **more: Any) -> dict[str, Any]:
-        """Return the settings of the file, replaced by those that were given; lists are split."""
+        """Return the settings of the ``spec`` file, if any; options that were given, and ``more``, replace them.
+
+        Lists, given as ``a,b,c``, become tuples.
+        """
         for name, kind in {"mean": float, "std": float, "value_range": float, "ids": str}.items():
             more[name] = values(name, getattr(self, name), kind) or None
         return with_draws(super().settings(**more))
@@ -299,7 +302,7 @@ def _reached(certificates: Certificates, target: Target) -> str:
 
 @dataclass(frozen=True)
 class RefuteOptions:
-    """The model and the data, where they are not those of the run."""
+    """Options of ``refute`` for a model and data that are not as the run names them."""
 
     model: str | None = option("As for buckler sample.", None, "the run's", group=options.MODEL_GROUP)
     data: str | None = option("As for buckler sample.", None, "the run's", group=options.MODEL_GROUP)

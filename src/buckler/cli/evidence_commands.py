@@ -1,4 +1,4 @@
-"""``buckler import``, ``certify``, ``sweep``, ``accuracy``, ``conformal``: what needs recorded votes, and no model."""
+"""``buckler import``, ``certify``, ``sweep``, ``accuracy``, ``conformal``: they read recorded votes, not a model."""
 
 import json
 from collections.abc import Sequence
@@ -268,15 +268,15 @@ def accuracy_command(
     delta: float = option("Error probability of all limits together.", 1e-3),
     n: int | None = option("Use the first n draws: one of the run's checkpoints.", None, "the largest up to 1000"),
     fixed_list: bool = option("Limit the share of these inputs, not of a population.", False, name="--list"),
-    seed: int = option("Seed that orders the inputs and splits off those that choose h.", 0),
+    seed: int = option("Seed that orders the inputs and splits off those that tune the limit.", 0),
     as_json: bool = options.JSON_OPTION,
 ) -> None:
-    """Limit the certified accuracy of a population, from few draws.
+    """Find a lower limit of a population's certified accuracy.
 
-    The population is that which the run's inputs were drawn from. Each limit is a share of it that is classified right
-    everywhere within its radius; with probability 1 - delta over draws and inputs all of them hold. No input is
-    certified alone, so 40 to 1,000 draws of each are enough. Choose radii, n and seed before you look. How many inputs
-    and draws a limit takes: buckler plan --accuracy.
+    The population is that which the run's inputs were drawn from. For each radius a share is printed: at least so much
+    of the population is classified right everywhere within the radius. With probability 1 - delta over draws and inputs
+    all these limits hold. No input is certified alone, so 40 to 1,000 draws of each are enough. Choose radii, n and
+    seed before you look. How many inputs and draws a limit takes: buckler plan --accuracy.
 
     Examples:
 
@@ -308,10 +308,11 @@ def conformal_command(
     seed: int = option("Seed that splits off the inputs that tune.", 0),
     as_json: bool = options.JSON_OPTION,
 ) -> None:
-    """Predict sets of classes that cover also after a move of the input.
+    """Predict sets of classes that hold the true one, also after a move.
 
-    Within the radius, that is: each set misses the true class with probability at most alpha over calibration inputs,
-    the test input and all draws, if both were drawn from one population. Radius 0 is plain conformal prediction.
+    A set is predicted for each input of the second run, which may have been moved by up to the radius. It misses the
+    true class with probability at most alpha over calibration inputs, test input and all draws, if both inputs were
+    drawn from one population. Radius 0 is plain conformal prediction.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""``buckler demo``, ``models`` and ``train``: networks that come with the package, and ones of your own."""
+"""``buckler demo``, ``models`` and ``train``: networks that come with the package, and networks to train."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -144,10 +144,10 @@ DENOISER_RECIPE: dict[str, Any] = {
     "weight_decay": 0.01,
     "recognition": 0.1,
 }
-"""What a denoiser's recipe has where nothing is given: AdamW wants smaller steps and a larger decay than SGD."""
+"""Defaults of a denoiser's training recipe: AdamW wants smaller steps and a larger decay than SGD."""
 
 ATTACK_STEPS = 1
-"""Steps of the attack with ``--adversary``: each costs as much as a step of the training."""
+"""Default steps of the attack with ``--adversary``: each costs as much as a step of the training."""
 
 NETWORK_GROUP, CLASSIFIER_GROUP, DENOISING_GROUP, TRAINING_GROUP = (
     "Network and noise",
@@ -159,7 +159,7 @@ NETWORK_GROUP, CLASSIFIER_GROUP, DENOISING_GROUP, TRAINING_GROUP = (
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """Fields of the recipe by their names, where they are not the usual ones."""
+    """Options of ``train`` that are fields of the ``TrainingConfig``; None takes its default."""
 
     sigma: float | None = option(
         "Standard deviation of Gaussian noise, for images in [0, 1]; 0 for none.", group=NETWORK_GROUP

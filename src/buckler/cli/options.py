@@ -1,6 +1,7 @@
-"""Options of commands: how they are declared, the records that several commands share, and checks before any work.
+"""Options of commands: how they are declared, the groups that several commands share, and checks before any work.
 
-The fields of a record are options: a command with a parameter of a record's type has them all, and gets one record.
+A group is a dataclass (a record) whose fields are options: a command with a parameter of that type takes all of them,
+and its function gets one record.
 """
 
 import re
@@ -23,21 +24,22 @@ from buckler.types import Noise
 MODEL_GROUP, NOISE_GROUP, DRAWS_GROUP, INPUTS_GROUP = "Model and data", "Noise", "Draws", "Which inputs"
 DEVICE_GROUP, RESUME_GROUP, CLUSTER_GROUP, OUTPUT_GROUP = "Device", "Stop and resume", "Cluster (Ray)", "Output"
 RADII_GROUP, CERTIFICATE_GROUP = "Radii to decide", "Certificates"
-"""Headings under which options stand in the help."""
+"""Headings of the help under which options stand."""
 
 MOST_RADII = 10_000
-"""Largest number of radii that ``first:last`` may stand for: more is taken for a typing error."""
+"""Largest number of radii that ``FIRST:LAST`` may stand for: more is taken for a typing error."""
 
 
 def argument(text: str, default: Any = ...) -> Any:
-    """Return the declaration of an argument with this help; it must be given if it has no default."""
+    """Return Typer's declaration of a command's argument with the help ``text``; without a default it must be given."""
     return typer.Argument(default, help=text)
 
 
 def option(text: str, default: Any = None, shown: str | None = None, *, name: str = "", group: str = "Options") -> Any:
-    """Return the declaration of an option: its help, its default, also in words, its name and its heading.
+    """Return Typer's declaration of a command's option with the help ``text``, under the heading ``group``.
 
-    Without a ``name`` it is called like the parameter; with ``...`` for a default it must be given.
+    ``shown`` is the default in words. Without a ``name`` the option is called like the parameter; with ``...`` for a
+    default it must be given.
     """
     names = name.split()
     return typer.Option(
@@ -46,7 +48,7 @@ def option(text: str, default: Any = None, shown: str | None = None, *, name: st
 
 
 def flat(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a command's function with its records of options replaced by their fields, as Typer needs it."""
+    """Return a command's function with the fields of its records of options as parameters, as Typer needs it."""
     hints, records, found = get_type_hints(function), dict[str, Any](), dict[str, tuple[Any, Any]]()
     for name, parameter in signature(function).parameters.items():
         if is_dataclass(record := hints[name]):
@@ -102,7 +104,7 @@ TSV_OPTION = option(
 
 @dataclass(frozen=True)
 class DrawOptions:
-    """Settings of a run that ``sample``, ``decide`` and ``plan`` share, and the file that has others."""
+    """Options of ``sample``, ``decide`` and ``plan``: settings of a run, and the file ``spec`` that may hold others."""
 
     model: str | None = option(
         "module:factory, FILE.onnx, resnet110:WEIGHTS, hf:FOLDER or buckler:NAME.", group=MODEL_GROUP
@@ -131,13 +133,13 @@ class DrawOptions:
     device: str | None = option("Device of a torch model.", None, "cpu", group=DEVICE_GROUP)
 
     def settings(self, **more: Any) -> dict[str, Any]:
-        """Return the settings of the ``spec`` file, if any; options that were given, and ``more``, override them."""
+        """Return the settings of the ``spec`` file, if any; options that were given, and ``more``, replace them."""
         return settings_from(self.spec, {**vars(self), "spec": None, **more})
 
 
 @dataclass(frozen=True)
 class RunOptions(DrawOptions):
-    """Settings of a run that ``sample`` and ``decide`` share."""
+    """Options of ``sample`` and ``decide``: settings of a run."""
 
     seed: int | None = option("Seed of the noise.", None, "0", group=NOISE_GROUP)
     fresh_seed: bool = option(
@@ -146,13 +148,13 @@ class RunOptions(DrawOptions):
     batch_size: int | None = BATCH_OPTION
 
     def settings(self, **more: Any) -> dict[str, Any]:
-        """Return the settings of the ``spec`` file, if any; options that were given, and ``more``, override them."""
+        """Return the settings of the ``spec`` file, if any; options that were given, and ``more``, replace them."""
         return super().settings(fresh_seed=self.fresh_seed or None, **more)
 
 
 @dataclass(frozen=True)
 class ClusterOptions(ExecutorOptions):
-    """Where the work is done."""
+    """Options that say where a run is computed: in this process, or on a Ray cluster."""
 
     executor: str = option("process, or ray for the workers of a cluster.", "process", group=CLUSTER_GROUP)
     address: str | None = option(
@@ -166,7 +168,7 @@ class ClusterOptions(ExecutorOptions):
 
 @dataclass(frozen=True)
 class CertifyOptions:
-    """How the votes or scores of a run are certified."""
+    """Options that say how the votes or scores of a run are certified."""
 
     alpha: float | None = option("Error probability of each certificate.", None, "0.001", group=CERTIFICATE_GROUP)
     margin: str | None = MARGIN_OPTION
@@ -180,32 +182,32 @@ class CertifyOptions:
     )
 
     def keywords(self) -> CertifyKeywords:
-        """Return them as keywords of ``certify_evidence``, which checks them."""
+        """Return these options as keywords of ``certify_evidence``, which checks them."""
         return cast(CertifyKeywords, dict(vars(self)))
 
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """What a command prints."""
+    """Options that say what a command prints."""
 
     as_json: bool = JSON_OPTION
     quiet: bool = QUIET_OPTION
 
     @property
     def bare(self) -> bool:
-        """Whether nothing is printed for people: no progress, no table."""
+        """Whether --json or --quiet is given, so that no progress and no table is printed."""
         return self.as_json or self.quiet
 
 
 def check_given(settings: Mapping[str, Any], *names: str) -> None:
-    """Raise InvalidInput unless the settings of a drawing command hold all of ``names``, and ``noise`` or ``sigma``."""
+    """Raise InvalidInput unless ``settings`` hold all of ``names``, and ``sigma`` or ``noise``."""
     for name in (*names, *(() if "noise" in settings else ("sigma",))):
         if name not in settings:
             raise InvalidInput(f"--{name} must be given, as an option or in the file of --spec")
 
 
 def refuse_others(ctx: typer.Context, allowed: Set[str], reason: str) -> None:
-    """Raise InvalidInput for the first argument given on the command line that is none of those allowed."""
+    """Raise InvalidInput, with ``reason``, if an option is given on the command line that is not in ``allowed``."""
     for parameter in ctx.command.params:
         source = ctx.get_parameter_source(str(parameter.name))
         if source is not None and source.name != "DEFAULT" and parameter.name not in allowed:
@@ -213,7 +215,7 @@ def refuse_others(ctx: typer.Context, allowed: Set[str], reason: str) -> None:
 
 
 def check_outputs(**paths: Path | None) -> None:
-    """Raise InvalidInput, naming the option, for an output path at which there is something else than a file."""
+    """Raise InvalidInput, naming the option, if one of these output paths is something else than a plain file."""
     for name, path in paths.items():
         if path is not None:
             try:
@@ -223,7 +225,7 @@ def check_outputs(**paths: Path | None) -> None:
 
 
 def check_tsv(path: Path | None, noise: Noise, labels: Any) -> None:
-    """Refuse --tsv, before anything is drawn or written, where there are no labels or no l2 radii for such a log."""
+    """Raise InvalidInput if --tsv is given (``path``) and the data have no labels, or the noise no l2 radii."""
     if path is not None and labels is None:
         raise InvalidInput("--tsv needs labels, and this data has none")
     if path is not None and noise.norm != "l2":
@@ -231,7 +233,7 @@ def check_tsv(path: Path | None, noise: Noise, labels: Any) -> None:
 
 
 def radii_from(text: str | None) -> tuple[float, ...]:
-    """Return the radii of --radii, () if it is not given; ``first:last`` stands for first, 2 first, ..., up to last.
+    """Return the radii that --radii gives as ``0.25,0.5`` or ``FIRST:LAST`` (in steps of FIRST); () for None.
 
     >>> radii_from("0.1:0.35"), radii_from("0.5,2")
     ((0.1, 0.2, 0.3), (0.5, 2.0))

@@ -1,4 +1,4 @@
-"""``buckler report``, ``board`` and ``reproduce``: what writes pages for people."""
+"""``buckler report``, ``board`` and ``reproduce``: commands that write pages for people."""
 
 import json
 from dataclasses import asdict
@@ -21,7 +21,7 @@ from buckler.runs.results import read_result, with_data, with_refutations
 
 SHOWN_GROUP = "What is shown"
 LARGEST_CLASS_FILE = 1_000_000
-"""Largest size of a file of class names in bytes: more names would not fit into a page."""
+"""Largest size in bytes of a file of class names: the names of a larger one would not fit into a page."""
 
 
 def report_command(
@@ -130,7 +130,8 @@ def reproduce_command(
 ) -> None:
     """Make the paper's tables and figures again.
 
-    Its printed methods stand beside valid ones, from recorded votes and scores: no model, data set or GPU is needed.
+    The methods that the paper prints stand beside valid ones, all from recorded votes and scores: no model, data set or
+    GPU is needed.
     Tables are written as Markdown, LaTeX and CSV, figures as PNG and PDF.
 
     Examples:

@@ -1,4 +1,4 @@
-"""``buckler plan`` and ``audit``: what can be known before a run, of its costs and of a bound."""
+"""``buckler plan`` and ``audit``: commands for before a run, about its cost and about the validity of a bound."""
 
 import json
 from dataclasses import asdict
@@ -33,16 +33,16 @@ from buckler.sampling.models import errors_in_one_line, find_function
 from buckler.types import FloatArray, IntArray, MarginKind
 
 RADIUS, SIGMA = 0.5, 0.5
-"""Default radius and noise of the forecast."""
+"""Radius and standard deviation of the noise that ``plan`` takes by default."""
 
 MEASURED_SECONDS = 3.0
-"""Seconds for which the command measures draws a second."""
+"""Seconds for which ``plan`` measures how many draws a second a model makes."""
 
 KNOWN_GROUP, FORECAST_GROUP = "Without a model", "Forecast of buckler decide"
 
 
 LARGEST_ENUMERATION = 200_000
-"""Largest number of outcomes enumerated; the search weighs them all at some hundred truths for each outcome."""
+"""Largest number of outcomes that ``audit`` enumerates; for each it also tries some hundred class probabilities."""
 
 
 def plan_command(
@@ -243,7 +243,11 @@ def _noise_named(text: str) -> BaseNoise:
 
 
 def bound_of(name: str, margin: MarginKind, alpha: float) -> CountsBound:
-    """Return the named method as a bound: counts ``[k, m]`` -> lower limits ``[k]`` of the margin."""
+    """Return the named method as a function ``counts [outcomes, classes] -> lows [outcomes]``, at level ``alpha``.
+
+    ``lows`` are lower limits of class 0's margin of the kind ``margin``. The paper's methods for votes are known too,
+    which no certificate may be made by.
+    """
     printed = METHODS.get(name)  # of the paper's, which no certificate may be made by
     method = printed if printed is not None and printed.reads == "votes" else method_named(name, "votes")
     method.check_margin(margin)

@@ -1,6 +1,6 @@
-"""What commands print, and how they end: control characters are escaped, Ctrl-C and SIGTERM are one thing.
+"""What commands print, and how they end: control characters are printed as escapes; SIGTERM does what Ctrl-C does.
 
-On either, the work in flight is dropped, what is finished is kept, and the exit code is 3.
+Either of them stops the work, what is finished is kept, and the exit code is 3.
 """
 
 import shlex
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from buckler.runs.spec import RunSpec
 
 DONE, FAILED, MISTAKE, INTERRUPTED = 0, 1, 2, 3
-"""Exit codes; FAILED is a bug of ours, or what audit --fail, refute --strict and board --check found."""
+"""Exit codes; FAILED stands for a bug, or for what audit --fail, refute --strict and board --check found."""
 
 ARGUMENTS: ContextVar[Sequence[str]] = ContextVar("ARGUMENTS", default=())
-"""Arguments of the command that is running, as ``app.run`` was given them."""
+"""Arguments of the command that is being run, as ``app.run`` got them."""
 
 
 def say(text: object, *, error: bool = False) -> None:
-    """Print to stdout, or to stderr; characters that steer a terminal, which files may hold, are printed as escapes."""
+    """Print ``text`` to stdout, or to stderr if ``error``; characters that could steer the terminal become escapes."""
     print(escaped(str(text)), file=sys.stderr if error else sys.stdout)
 
 
 def escaped(text: str) -> str:
-    r"""Return a text whose control, format and other unprintable characters are escapes; lines and tabs stay.
+    r"""Return ``text`` with control, format and other unprintable characters as escapes; line ends and tabs stay.
 
     >>> escaped("red: \x1b[31m, tab: \t, reversed: \u202e")
     'red: \\x1b[31m, tab: \t, reversed: \\u202e'
@@ -42,18 +42,18 @@ def escaped(text: str) -> str:
 
 
 def as_line(certificate: "Certificate") -> dict[str, Any]:
-    """Return a certificate as an object of JSON, which has no infinity."""
+    """Return a certificate as a dict for one line of JSON; an infinite margin, which JSON lacks, becomes None."""
     return {key: value if value != -inf else None for key, value in certificate.as_dict().items()}
 
 
 def noise_text(spec: "RunSpec") -> str:
-    """Return the noise of a run in few words: a sigma is Gaussian."""
+    """Return the noise of a run in few words: ``sigma 0.5`` if it is Gaussian, else its description."""
     return spec.noise.describe() if "noise" in spec.as_dict() else f"sigma {spec.sigma:g}"
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Raise ``KeyboardInterrupt`` on SIGTERM too, and put the old handler back afterwards."""
+    """Context in which SIGTERM raises ``KeyboardInterrupt``, as Ctrl-C does; the old handler comes back afterwards."""
 
     def stop(signum: int, frame: FrameType | None) -> None:
         del signum, frame
@@ -67,16 +67,16 @@ def interruptible() -> Iterator[None]:
 
 
 def command_typed() -> str:
-    """Return the command as it can be typed again."""
+    """Return the command that is being run as it can be typed again."""
     return shlex.join(["buckler", *ARGUMENTS.get()])
 
 
 def kept_in(out: Path | None) -> str:
-    """Return a text that says where the work is kept: ``kept in PATH``, or that it is not saved."""
+    """Return where results are kept, in words: ``kept in PATH``, or that they are not saved, if ``out`` is None."""
     return "not saved (no --out)" if out is None else f"kept in {out}"
 
 
 def stop(kept: str) -> NoReturn:
-    """Say why the work ends and what is kept, and exit with the code of an interruption."""
+    """End the command with the exit code of an interrupt, after printing ``kept`` and how to go on."""
     say(f"buckler: {kept}. Go on with: {command_typed()}", error=True)
     raise typer.Exit(INTERRUPTED)
