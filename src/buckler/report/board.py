@@ -1,9 +1,9 @@
-"""The board: entries of strangers, certified again from their evidence at one alpha by one method, as a static site.
+"""The board: strangers' models, certified again from their recorded votes at one alpha by one method, as a static site.
 
-A board is a folder of TOML files. Each table in them is an entry: what it says of itself, a run of ``buckler sample``
-as its evidence, and claims. What is claimed is compared with what the evidence gives here; an entry without evidence is
-shown and never called checked. Files are strangers': evidence is read by the bounded readers of ``runs.store``, cards
-are small texts of known fields, and all text is escaped.
+A board is a folder of TOML files. Each table in them is an entry: texts about a model, claims of certified accuracy,
+and as evidence a run of ``buckler sample``. Claims are compared with what the evidence gives; an entry without evidence
+is shown and never called checked. The files are strangers': evidence is read by the bounded readers of ``runs.store``,
+entries are small texts of known fields (cards), and all text is escaped.
 """
 
 import re
@@ -32,23 +32,27 @@ LARGEST_ENTRIES = 100_000
 MOST_ENTRIES = 500
 MOST_CLAIMS = 50
 LONGEST_TEXT = 300
-"""Bytes of a file of entries, entries of a board, claims of an entry, and characters of one of its texts, at most."""
+"""Largest numbers allowed: bytes of a file of entries, entries of a board, claims of an entry, characters of one of
+its texts."""
 
 NAME = re.compile(r"(?!index$)[a-z0-9][a-z0-9._-]{0,79}")
-"""Allowed names of entries, which become names of files of the site."""
+"""Pattern of the names that entries may have, since they become names of files of the site."""
 
 CLAIMED_TO = 5e-4
-"""A claim may exceed its evidence by half a unit of the third digit, as figures printed with three digits do."""
+"""How much a claimed accuracy may exceed that of the evidence: half a unit of the third digit, as rounding does."""
 
 HOLDS, FAILS, UNCHECKED = "holds", "does not hold", "not checked"
 
 BOARD_COLUMNS = 7
-"""Radii of the table: those that most entries claim."""
+"""Number of radii in the table of a board: those that most entries claim."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimedAccuracy:
-    """A claimed certified accuracy at a radius, and what the evidence gives there; None without evidence."""
+    """An entry's claim: certified accuracy ``claimed`` at ``radius``; ``certified`` is what the evidence gives there.
+
+    Without evidence ``certified`` is None.
+    """
 
     radius: float
     claimed: float
@@ -56,7 +60,7 @@ class ClaimedAccuracy:
 
     @property
     def verdict(self) -> str:
-        """Return ``HOLDS``, ``FAILS`` or, without evidence, ``UNCHECKED``."""
+        """Whether the claim ``HOLDS`` or ``FAILS``; ``UNCHECKED`` without evidence."""
         if self.certified is None:
             return UNCHECKED
         return HOLDS if self.claimed <= self.certified + CLAIMED_TO else FAILS
@@ -64,7 +68,7 @@ class ClaimedAccuracy:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Entry:
-    """An entry of the board: texts of its authors, its claims, and its evidence, certified, if it has any."""
+    """An entry of the board: texts of its authors, its claims, and ``result``, its certified evidence or None."""
 
     name: str
     model: str
@@ -77,27 +81,27 @@ class Entry:
 
     @property
     def verdict(self) -> str:
-        """Return ``FAILS`` if a claim does, else ``HOLDS``; ``UNCHECKED`` without evidence."""
+        """``FAILS`` if a claim does, else ``HOLDS``; ``UNCHECKED`` without evidence."""
         if self.result is None:
             return UNCHECKED
         return FAILS if any(claim.verdict == FAILS for claim in self.claims) else HOLDS
 
     @property
     def address(self) -> str | None:
-        """Return the source if it is an address of the web: other text does not become a link."""
+        """The text ``source`` if it is a web address, which becomes a link, else None."""
         return self.source if re.fullmatch(r"https://[^\s\"'<>]+", self.source) else None
 
     @property
     def facts(self) -> dict[str, str]:
-        """Return the texts of the card by name."""
+        """The texts of the entry by name, without the source."""
         return {name: getattr(self, name) for name in ("model", "data", "noise", "licence")}
 
     def drawn_noise(self) -> Noise:
-        """Return the noise that the card names: ``gaussian:sigma=0.25``, ``splitting:lam=2.5``, ..."""
+        """Return the noise that the text ``noise`` names, as ``gaussian:sigma=0.25`` or ``splitting:lam=2.5``."""
         return as_noise(None, self.noise)
 
     def problems(self) -> list[str]:
-        """Return a line of text for each claim that the evidence does not bear out."""
+        """Return one line of text for each claim that exceeds what the evidence gives."""
         return [
             f"{self.name}: claims {claim.claimed:g} at radius {claim.radius:g}; "
             f"its evidence gives {rounded_down(claim.certified, 4)}"
@@ -106,7 +110,7 @@ class Entry:
         ]
 
     def curve(self, radii: FloatArray) -> Curve | None:
-        """Return the certified accuracy at each of the radii, or None without evidence."""
+        """Return the certified accuracy of the entry at each of ``radii``; None without evidence."""
         if self.result is None:
             return None
         group = self.result.groups[0]
@@ -120,10 +124,12 @@ CARD_FIELDS = (*CARD_TEXTS, "evidence", "refutations", "claims")
 def read_entry(
     name: str, card: Mapping[str, Any], folder: Path, *, alpha: float = 1e-3, method: str = "exact"
 ) -> Entry:
-    """Return an entry, its evidence certified at this level by this method; paths in the card begin at ``folder``.
+    """Return the entry of a ``card`` (a table of TOML), its evidence certified at level ``alpha`` by ``method``.
 
     **Guarantee.** Each certificate of the result is false with probability at most ``alpha``, provided that the votes
     are those of the model on the data: that no reader of votes can tell.
+
+    Paths in the card begin at ``folder``. InvalidInput names the field that is missing or wrong.
     """
     if not NAME.fullmatch(name):
         raise InvalidInput(
@@ -181,12 +187,16 @@ def _claims(given: Any) -> tuple[ClaimedAccuracy, ...]:
         raise InvalidInput(f"claims must be at most {MOST_CLAIMS} pairs [radius, accuracy]; got {show(given)}")
     found = sorted((check_real("claims", radius), check_real("claims", accuracy)) for radius, accuracy in pairs)
     if not all(isfinite(radius) and radius >= 0.0 and 0.0 <= accuracy <= 1.0 for radius, accuracy in found):
-        raise InvalidInput("claims must have radii of at least 0 and accuracies from 0 to 1")
+        raise InvalidInput(f"claims must have radii of at least 0 and accuracies from 0 to 1; got {show(given)}")
     return tuple(ClaimedAccuracy(*pair) for pair in found)
 
 
 def check_board(folder: Path, *, alpha: float = 1e-3, method: str = "exact") -> tuple[list[Entry], list[str]]:
-    """Return the entries that can be read, by name, and a line for everything that does not hold."""
+    """Return the entries of a board that can be read, by name, and a line of text for each thing that is wrong.
+
+    That is a claim that fails, or an entry or file that cannot be read. Evidence is certified at level ``alpha`` by
+    ``method``.
+    """
     cards: list[tuple[str, Any]] = []
     problems: list[str] = []
     for path in sorted(folder.glob("*.toml")) if folder.is_dir() else ():
@@ -213,7 +223,10 @@ def check_board(folder: Path, *, alpha: float = 1e-3, method: str = "exact") -> 
 def write_board(
     entries: Sequence[Entry], out: Path, *, alpha: float, method: str, problems: Sequence[str] = ()
 ) -> list[Path]:
-    """Write the site, ``index.html`` and a page for each entry with evidence; return the paths of its files."""
+    """Write the site of a board, ``index.html`` and a page for each entry with evidence, to the folder ``out``.
+
+    Return the paths of its files. ``alpha``, ``method`` and ``problems`` are what ``check_board`` was given and found.
+    """
     pages = {}
     for entry in entries:
         if entry.result is not None:

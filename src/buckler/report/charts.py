@@ -1,4 +1,4 @@
-"""The charts of the page as Vega-Lite specifications, without their data, and the JavaScript that draws them.
+"""The charts of report pages as Vega-Lite specifications, without their data, and the JavaScript that draws them.
 
 Text and axes take the colour of the page (``currentColor``), so one specification serves light and dark.
 """
@@ -12,21 +12,23 @@ from buckler.errors import MissingExtra
 from buckler.report.plots import PALETTE
 
 COLOURS = (*PALETTE[:-1], "currentColor")
-"""The palette of the figures, with the colour of the text in place of black, for the dark mode."""
+"""Colours of curves: those of the figures, but the colour of the page's text in place of black, for the dark mode."""
 
 DASHES = ((), (7, 3), (7, 3, 2, 3), (2, 3))
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Colour and dashes of a curve."""
+    """Colour of a curve, and its dashes: lengths of stroke and gap in turn, none for a solid line."""
 
     colour: str
     dash: tuple[int, ...]
 
 
 def looks(runs: Sequence[int]) -> list[Look]:
-    """Return the ``Look`` of each series, given its run: one colour a run, or one a series if there is a single run.
+    """Return the ``Look`` of each curve, given the number of its run: one colour a run, dashes tell its curves apart.
+
+    If all curves are of one run, each has a colour of its own.
 
     >>> [look.colour for look in looks([0, 0, 1])]
     ['#0072B2', '#0072B2', '#D55E00']
@@ -42,9 +44,11 @@ def looks(runs: Sequence[int]) -> list[Look]:
 
 
 def accuracy_chart(series: Sequence[Look], value: str, axis: str, top: float) -> dict[str, Any]:
-    """Return the chart of curves against radius; rows ``(series, radius, place, accuracy, low)`` come as ``curves``.
+    """Return the Vega-Lite chart of curves of certified accuracy, to which the page adds its data.
 
-    Limits for the population, ``(series, radius, accuracy)`` in ``population``, are open diamonds.
+    ``series`` are the looks of the curves, ``value`` and ``axis`` the titles of the axes, and ``top`` the largest
+    radius. The data set ``curves`` has rows ``(series, radius, place, accuracy, low)``. The data set ``population``,
+    with rows ``(series, radius, accuracy)``, has limits for the population, shown as open diamonds.
 
     Between two radii of the grid the step shows the value at the larger one: never more than is certified.
     """
@@ -73,7 +77,11 @@ def accuracy_chart(series: Sequence[Look], value: str, axis: str, top: float) ->
 
 
 def histogram_chart(axis: str, step: float) -> dict[str, Any]:
-    """Return the chart of radii; rows ``(low, high, kind, rank, count)``, ``step`` wide, come as ``histogram``."""
+    """Return the Vega-Lite chart of a histogram of certified radii, to which the page adds its data.
+
+    The data set ``histogram`` has rows ``(low, high, kind, rank, count)``, a bar from low to high, ``step`` wide.
+    ``axis`` is the title of the axis of radii.
+    """
     kinds = ["predicted right", "predicted wrong", "label unknown"]
     encoding = {
         "x": _number("low", axis) | {"bin": {"binned": True, "step": step}},
@@ -87,7 +95,7 @@ def histogram_chart(axis: str, step: float) -> dict[str, Any]:
 
 @cache
 def runtime() -> str:
-    """Return the JavaScript that draws the charts, to be put inside of a page."""
+    """Return the JavaScript of Vega and Vega-Lite, which draws the charts, to be put inside of a page."""
     try:
         import vl_convert
     except ImportError:

@@ -36,25 +36,26 @@ LARGEST_PAGE = 1_500_000
 """Largest size of a page in bytes; content that does not fit is left out, and the page says so."""
 
 CUTS = (1, 4, 16, 64)
-"""Divisors of the rows of a page without pictures, tried one after another until the page fits ``LARGEST_PAGE``."""
+"""Divisors of the number of rows of a page without pictures, tried in turn until the page fits ``LARGEST_PAGE``."""
 
 QUALITY = 50
-"""Quality of the pictures as WebP, 0 to 100."""
+"""Quality of the pictures in the page, which are WebP, from 0 to 100."""
 
 LARGEST_TABLE = 2_000
-"""Inputs of a run in the table at most, with their pictures; the file of certificates has all."""
+"""Largest number of inputs of a run in the page's table, with pictures; the file of certificates has all."""
 
 POINTS_IN_WORDS = 11
-"""Radii of the chart that are repeated as a table of text."""
+"""Number of radii of the chart that the page repeats as a table of text."""
 
 SIDE = 48
-"""Pixels of a tile; a multiple of 16, so that no block of the compressed sheet crosses two pictures."""
+"""Pixels on a side of a tile; a multiple of 16, so that no block of the compressed sheet crosses two pictures."""
 
 
 def tiles(inputs: Iterable[AnyArray], low: float, high: float, most: int | None = None) -> list[AnyArray]:
-    """Return inputs in [low, high], shaped ``[height, width]`` or with 1 or 3 channels first or last, as small RGB.
+    """Return inputs with values in [low, high] as small RGB pictures, arrays ``[SIDE, SIDE, 3]`` (tiles).
 
-    All inputs are read, since reading may check them, and at most ``most`` become pictures.
+    Inputs are images ``[height, width]``, or with 1 or 3 channels as a first or last axis. All inputs are read, since
+    reading may check them, and the first ``most`` become pictures.
     """
     image = _pillow()
     made: list[AnyArray] = []
@@ -67,7 +68,10 @@ def tiles(inputs: Iterable[AnyArray], low: float, high: float, most: int | None 
         if pixels.ndim == 2:
             pixels = pixels[..., None]
         if pixels.ndim != 3 or pixels.shape[-1] not in {1, 3}:
-            raise InvalidInput(f"data must hold images, [height, width] with 1 or 3 channels; got shape {np.shape(x)}")
+            raise InvalidInput(
+                "data must hold images, [height, width], or with 1 or 3 channels as a first or last axis; "
+                f"got shape {np.shape(x)}"
+            )
         levels = np.clip((pixels - low) / (high - low) * 255.0 + 0.5, 0.0, 255.0).astype(np.uint8)
         picture = image.fromarray(np.repeat(levels, 3, axis=-1) if levels.shape[-1] == 1 else levels)
         scale = SIDE / max(picture.size)
@@ -80,7 +84,7 @@ def tiles(inputs: Iterable[AnyArray], low: float, high: float, most: int | None 
 
 
 def contact_sheet(pictures: Sequence[AnyArray]) -> dict[str, Any]:
-    """Return the tiles on one sheet, row by row: its WebP as a data ``uri``, and the number of its ``columns``."""
+    """Return the tiles as one sheet, row by row: its WebP as a data ``uri``, and the number of its ``columns``."""
     columns = ceil(sqrt(len(pictures)))
     rows = ceil(len(pictures) / columns)
     sheet = np.full((rows * SIDE, columns * SIDE, 3), 255, dtype=np.uint8)
@@ -102,9 +106,10 @@ def _pillow() -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
-    """One curve: the certificates of one run by one method, and what was computed from them.
+    """One curve: the certificates of one run by one method, and the ``Curve`` and histogram computed from them.
 
-    ``kind`` is the method, with the settings that differ within its run; curves of one kind are shown together.
+    ``run`` is the number of the run on the page. ``kind`` is the method, with the settings that differ within its run;
+    curves of one kind are shown together.
     """
 
     name: str
@@ -117,12 +122,12 @@ class Series:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunPage:
-    """Content of the page about one run: a sentence with its guarantee, its inputs, and facts under headings.
+    """Content of the page about one run: a sentence about what was certified, its inputs, and facts under headings.
 
     ``tiles`` are pictures of the inputs, ``refutations`` points near some of them at which the smoothed classifier does
-    not predict their class, and ``points`` pictures of those. ``file`` holds all inputs where the table is cut;
-    ``link`` leads to it from the page, if it is known where that will be. ``population`` are limits of the certified
-    accuracy of the population, where votes allow them.
+    not predict their class, and ``points`` pictures of those. ``file`` is the name of the file with all inputs, if the
+    table has only some; ``link`` leads to it from the page, or None. ``population`` holds limits of the certified
+    accuracy of the population, where votes allow them. ``commands`` make the run and the page again.
     """
 
     name: str
@@ -142,15 +147,16 @@ class RunPage:
 
     @property
     def pictures(self) -> list[AnyArray]:
-        """The pictures of its inputs, then those of the points that refute."""
+        """The pictures of the run's inputs, then those of the points that refute."""
         return [*self.tiles, *self.points]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Page:
-    """Content of the page; curves share one grid of radii from 0, and every certificate says ``promise``.
+    """Content of a page about runs; all curves have one grid of radii from 0.
 
-    ``card`` is the entry of the board that the page is about.
+    ``promise`` is the guarantee of every certificate in words. ``card`` is the ``Entry`` of the board that the page is
+    about, or None.
     """
 
     runs: Sequence[RunPage]
@@ -169,12 +175,15 @@ class Page:
 
     @property
     def value(self) -> str:
-        """What the curves show."""
+        """What the curves show, in words: certified accuracy, or the certified share if a run has no labels."""
         return "certified accuracy" if all(run.labels is not None for run in self.runs) else "certified share"
 
 
 def kinds(series: Sequence[Series]) -> list[dict[str, Any]]:
-    """Return the kinds of curves with a sentence each; the first kind of every run is shown at the start."""
+    """Return the kinds of curves, each a name, a sentence, and whether the page shows them at first.
+
+    It shows the first kind of every run.
+    """
     found: dict[str, dict[str, Any]] = {}
     seen: set[int] = set()
     for one in series:
@@ -186,7 +195,7 @@ def kinds(series: Sequence[Series]) -> list[dict[str, Any]]:
 
 
 def payload_of(page: Page, sheet: dict[str, Any] | None) -> dict[str, Any]:
-    """Return what the page's script reads first: everything but the inputs."""
+    """Return all content of a page but the inputs, for the page's script; ``sheet`` is that of the pictures."""
     series = page.series
     order = [kind["name"] for kind in kinds(series)]
     runs, seen = [], 0
@@ -238,7 +247,7 @@ def _series(one: Series, kind: int) -> dict[str, Any]:
 
 
 def rows_of(page: Page, rows: int) -> dict[str, Any]:
-    """Return the inputs of each run and the columns of each series, for the first rows.
+    """Return the first ``rows`` inputs of each run with their certificates, as columns, for the page's table.
 
     One kind of column comes after another: columns of two methods are much alike, and compress better side by side.
     """
@@ -258,13 +267,13 @@ def rows_of(page: Page, rows: int) -> dict[str, Any]:
 
 
 def pack(value: object) -> str:
-    """Return JSON, compressed, in letters; ``unpack`` of the page's script reads it."""
+    """Return ``value`` as JSON, compressed, in base64; the function ``unpack`` of the page's script reads it."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return b64encode(compress(text.encode(), 9)).decode("ascii")
 
 
 def digits_of(series: Series) -> int:
-    """Return how many decimals the radii of a series are shown with: four significant ones, and four at least."""
+    """Return the number of decimals for a curve's radii: four significant digits of the largest, at least 4."""
     largest = float(series.certificates.radii.max())
     return min(12, max(4, 3 - floor(log10(largest)))) if largest > 0.0 else 4
 
@@ -311,7 +320,7 @@ def _refuted(run: RunPage, rows: int) -> dict[str, Any]:
 
 
 def report_page(page: Page) -> str:
-    """Return the page as HTML.
+    """Return a page about runs as HTML.
 
     Curves and histograms are over all inputs; the table holds the first ``LARGEST_TABLE`` of each run. Where the page
     would be too large, pictures are left out first, then rows of the table; the page says so.
@@ -326,7 +335,7 @@ def report_page(page: Page) -> str:
 
 
 def script_json(value: object) -> str:
-    r"""Return JSON that is inert inside of a script element.
+    r"""Return ``value`` as JSON that can stand inside of a script element: it cannot end the element.
 
     >>> script_json({"id": "</script>"})
     '{"id":"\\u003c/script\\u003e"}'
@@ -339,7 +348,7 @@ def script_json(value: object) -> str:
 
 
 def render(name: str, script: str | None = None, **values: Any) -> str:
-    """Render a template of ``templates/`` and return the HTML page, with our style and script inside.
+    """Return the HTML page of a ``template`` of ``templates/`` and these values, with our style and script inside.
 
     A content security policy blocks everything else. Jinja escapes all values but ``payload`` and ``packed``, which
     must be what ``script_json`` and ``pack`` returned.
@@ -421,7 +430,7 @@ def _hash(text: str) -> str:
 
 
 def explained(method: str) -> str:
-    """Return what a method does, in one sentence."""
+    """Return what a method does, in one sentence, given its name."""
     beside = {
         ANYTIME: "draws until radii fixed beforehand are decided; valid whenever one stops",
         ENUMERATED_METHOD: "the votes of every noisy copy that there is: no estimate, and no error probability",
@@ -431,7 +440,7 @@ def explained(method: str) -> str:
 
 
 def confidence(delta: float) -> str:
-    """Return ``1 - delta`` in as many digits as it takes, rounded down.
+    """Return ``1 - delta`` as a text, rounded down, with as many digits as it takes to differ from 1.
 
     >>> confidence(0.001), confidence(1e-7)
     ('0.999', '0.9999999')

@@ -20,15 +20,15 @@ from buckler.runs.results import Result, short_names
 from buckler.types import AnyArray
 
 CELLS = 150
-"""Steps of the radius in a curve, about: fine enough for a screen."""
+"""About the number of steps of the radius in a curve: fine enough for a screen."""
 
 BARS = 24
 
 FEWEST_INPUTS = 50
-"""Least number of inputs for which a limit for the population is shown: with fewer it says nothing of use."""
+"""Smallest number of inputs for which a limit for the population is shown: with fewer it says nothing of use."""
 
 FOLDERS = re.compile(r"(?:\b[A-Za-z]:(?=[/\\]))?[^:]*[/\\](?=[^/\\])")
-"""Folders of a path, with a drive letter; what stands before another colon is the kind of a model, and stays."""
+"""Pattern of the folders in a path, with a drive letter; text before another colon, the kind of a model, is kept."""
 
 
 def build_page(
@@ -41,11 +41,12 @@ def build_page(
     folder: Path | None = None,
     card: object = None,
 ) -> str:
-    """Return the page about these results, with the command that made it if there was one.
+    """Return the HTML page about some results of runs.
 
-    The band of each curve holds with probability ``1 - delta``; pictures are those that the results bring. ``folder``
-    is where the page will be, for links to the files of the results; ``card`` is the entry of the board that the page
-    is about.
+    The band of each curve holds with probability ``1 - delta``; pictures are those that the results bring.
+    ``class_names`` are names in place of class numbers. ``command`` is the command that makes the page, which it shows.
+    ``folder`` is where the page will be, for links to the files of the results; ``card`` is the entry of the board that
+    the page is about.
     """
     if not 0.0 < delta < 1.0:
         raise InvalidInput(f"delta must be in the open interval (0, 1); got {delta}")
@@ -153,7 +154,7 @@ def _text(value: Any) -> str:
 
 
 def kinds_of(members: Sequence[Claim]) -> list[str]:
-    """Return the display name of each group of certificates of one run, given one certificate of each group.
+    """Return a name for each group of certificates of one run, given one certificate of each group.
 
     A name is the method, then those settings that differ among the groups.
     """
@@ -176,7 +177,9 @@ def kinds_of(members: Sequence[Claim]) -> list[str]:
 
 
 def series_names(run_names: Sequence[str], runs: Sequence[int], kinds: Sequence[str]) -> list[str]:
-    """Return the shortest names that tell the curves apart, by run and by kind.
+    """Return the shortest names that tell the curves of a page apart, by the run of each and by its kind.
+
+    ``runs[i]`` is the position of curve i's run in ``run_names``, and ``kinds[i]`` its kind (``kinds_of``).
 
     >>> series_names(["a", "b"], [0, 1], ["exact", "exact"]), series_names(["a"], [0], ["exact"])
     (['a', 'b'], ['exact'])
@@ -187,7 +190,7 @@ def series_names(run_names: Sequence[str], runs: Sequence[int], kinds: Sequence[
 
 
 def shortened(names: Sequence[str]) -> list[str]:
-    """Return names without the words that all of them begin or end with.
+    """Return the names without the words that all of them begin or end with.
 
     >>> shortened(["cifar10-sigma0.25-counts", "cifar10-sigma0.50-counts"])
     ['sigma0.25', 'sigma0.50']
@@ -212,7 +215,10 @@ def brief(name: str) -> str:
 
 
 def promise(groups: Sequence[Certificates], delta: float) -> str:
-    """Return the guarantee of every certificate of a page, and of all of a method together at ``1 - delta``."""
+    """Return in words what every certificate in ``groups`` guarantees, and what all of one method together do.
+
+    The latter holds with probability ``1 - delta``.
+    """
     alpha, noise = max(group.first.alpha for group in groups), groups[0].first.noise
     sizes = dict.fromkeys((len(group), group.first.alpha) for group in groups)
     wrong = [f"{false_certificates(size, level, delta):,} of {size:,}" for size, level in sizes if level]
@@ -229,7 +235,10 @@ def promise(groups: Sequence[Certificates], delta: float) -> str:
 
 
 def described(groups: Sequence[Certificates], model: str, data: str) -> str:
-    """Return what was certified in one run; ``groups`` holds the certificates of each method."""
+    """Return in words what was certified in one run; ``groups`` holds the certificates of each method.
+
+    ``model`` and ``data`` are their names.
+    """
     total = len(groups[0])
     draws = min(int(group.n.min()) for group in groups), max(int(group.n.max()) for group in groups)
     count = f"{draws[0]:,} draws" if draws[0] == draws[1] else f"{draws[0]:,} to {draws[1]:,} draws"

@@ -1,4 +1,4 @@
-"""Publication figures (PNG, PDF, SVG) in one colour-blind-safe style; the same curves always give the same bytes."""
+"""Figures for publications (PNG, PDF, SVG) in one style for all eyes; the same curves always give the same bytes."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -12,7 +12,7 @@ from buckler.evaluate.refutations import BracketCurve
 from buckler.files import atomic_write
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-"""Okabe and Ito's colours, told apart with every common kind of colour blindness."""
+"""Colours of Okabe and Ito, which people with any common colour blindness can tell apart."""
 
 LINE_STYLES = ("-", "--", "-.", ":")
 FIGURE_FORMATS = ("png", "pdf", "svg")
@@ -21,13 +21,13 @@ STYLE: Any = {
     "grid.alpha": 0.3, "grid.linewidth": 0.6, "legend.fontsize": 8, "legend.frameon": False, "legend.title_fontsize": 8,
     "lines.linewidth": 1.6, "pdf.fonttype": 42, "savefig.dpi": 160, "svg.fonttype": "none", "svg.hashsalt": "buckler",
 }  # fmt: skip
-"""Text stays text in PDF and SVG, so that it can be searched, read aloud and edited."""
+"""Settings of matplotlib; text stays text in PDF and SVG, so that it can be searched, read aloud and edited."""
 
 Column = tuple[str, Sequence[Curve], Sequence[Curve]]
 
 
 def check_figure(path: Path) -> str:
-    """Return the format of a figure by the ending of its name: png, pdf or svg."""
+    """Return the format of a figure by the ending of its name, png, pdf or svg; InvalidInput for another."""
     kind = path.suffix.removeprefix(".").lower()
     if kind not in FIGURE_FORMATS:
         raise InvalidInput(f"a figure must be a file ending in {', '.join(FIGURE_FORMATS)}; got {path.name!r}")
@@ -35,13 +35,16 @@ def check_figure(path: Path) -> str:
 
 
 def accuracy_plot(curves: Sequence[Curve], path: Path, title: str, *, ylabel: str = "certified accuracy") -> None:
-    """Draw the picture of ``accuracy_figure`` to a PNG, PDF or SVG file."""
+    """Write the figure of ``accuracy_figure`` to the file ``path``, which ends in .png, .pdf or .svg."""
     check_figure(path)
     _save(accuracy_figure(curves, title, ylabel=ylabel), [path])
 
 
 def bracket_plot(curve: BracketCurve, path: Path, title: str, norm: str = "l2") -> None:
-    """Draw accuracy against distance: the certified curve, the refuted curve, and the unknown strip between them."""
+    """Write a figure of accuracy against distance to the file ``path``, which ends in .png, .pdf or .svg.
+
+    It has the certified curve, which is a lower limit, the refuted one, an upper limit, and the unknown between them.
+    """
     check_figure(path)
     with _styled(1) as (figure, grid):
         axes, r = grid[0][0], curve.radii
@@ -61,7 +64,7 @@ def accuracy_figure(
     """Return a matplotlib figure of certified accuracy against radius, which a notebook shows by itself.
 
     The shaded band reaches down to the accuracy that holds with probability ``1 - delta`` at all radii at once. With
-    ``ax`` the curves are added to these axes, in the looks that follow the ones there.
+    ``ax``, axes of matplotlib, the curves are added to what these show, in the looks that come next there.
     """
     if ax is not None and not hasattr(ax, "get_lines"):
         raise InvalidInput(f"ax must be axes of matplotlib, one of plt.subplots(); got {show(ax)}")
@@ -84,7 +87,7 @@ def _png(figure: Any) -> bytes:
 
 
 def radius_axis(curves: Sequence[Curve]) -> str:
-    """Return the name of an axis of radii, with the norm; curves of two norms cannot share one."""
+    """Return the title of an axis of radii, with their norm; InvalidInput if the curves have two norms."""
     norms = sorted({curve.norm for curve in curves if curve.norm is not None})
     if len(norms) > 1:
         raise InvalidInput(f"curves must measure radii in one norm to share an axis; got {' and '.join(norms)}")
@@ -92,9 +95,10 @@ def radius_axis(curves: Sequence[Curve]) -> str:
 
 
 def margin_grid(columns: Sequence[Column], paths: Sequence[Path], title: str) -> None:
-    """Draw certified accuracy against the margin as the paper arranges it: the first margin above, the second below.
+    """Write certified accuracy against the margin as the paper arranges it: first margin above, second below.
 
-    A column is a value of some setting; a curve's name has the same look everywhere. One drawing goes to all files.
+    A column is a value of some setting: its name, its curves of the first margin and those of the second. A curve's
+    name has the same look everywhere. The same figure goes to all of ``paths``.
     """
     if not columns or not all(first and second for _, first, second in columns):
         raise InvalidInput("columns must be one or more, each with a curve of the first margin and one of the second")
@@ -116,7 +120,7 @@ def margin_grid(columns: Sequence[Column], paths: Sequence[Path], title: str) ->
 
 
 def one_below_another(figures: Sequence[Path], path: Path) -> None:
-    """Write one PNG with PNG figures below one another, each in the middle, in 64 colours."""
+    """Write one PNG, ``path``, with the PNG files ``figures`` below one another, centred, in 64 colours."""
     from PIL import Image
 
     images = [Image.open(figure).convert("RGB") for figure in figures]

@@ -1,4 +1,4 @@
-"""Show the cells of a sweep as a table, and as a figure for each setting with several values.
+"""The cells of a sweep as a table, and as a figure for each setting with several values.
 
 A cell is the certificates of one run under one combination of settings.
 """
@@ -20,16 +20,16 @@ from buckler.runs.sweep import SweptCell
 from buckler.types import ArrayLike
 
 CURVE_POINTS = 400
-"""Points of a drawn curve."""
+"""Number of radii in a drawn curve."""
 
 SWEEP_STEPS = (0.0, 0.5, 1.0, 2.0, 3.0)
-"""Radii that are shown by default, in units of the largest sigma."""
+"""Default radii of the table, in units of the largest sigma."""
 
 CellSettings = dict[str, Any]
 
 
 def settings_of(cell: SweptCell) -> CellSettings:
-    """Return the settings that a sweep can vary, outermost first; None where one has no meaning, as a map for votes."""
+    """Return a cell's settings that a sweep can vary, by name; None for one without meaning, as a map for votes."""
     first = cell.certificates.first
     return {
         "run": cell.run,
@@ -47,9 +47,10 @@ def settings_of(cell: SweptCell) -> CellSettings:
 def sweep_table(
     cells: Sequence[SweptCell], radii: Sequence[float] | None = None, *, baseline: str | None = None
 ) -> TextTable:
-    """Return one row a cell, with the settings that vary and certified accuracy at each radius.
+    """Return a table with one row for each cell: the settings that vary, and certified accuracy at each of ``radii``.
 
-    Below each cell come its gains in percent over the cell with the method ``baseline`` and the same settings.
+    Below each cell come its gains in percent over the cell with the method ``baseline`` and otherwise the same
+    settings.
     """
     curves, what = _curves(cells, _radii(cells, radii))
     settings = [settings_of(cell) for cell in cells]
@@ -70,7 +71,7 @@ def sweep_table(
 def sweep_records(
     cells: Sequence[SweptCell], radii: Sequence[float] | None = None, *, baseline: str | None = None
 ) -> list[dict[str, Any]]:
-    """Return the cells of ``sweep_table`` as dictionaries, without rounding."""
+    """Return the rows of ``sweep_table`` as dictionaries, without rounding."""
     curves, _ = _curves(cells, _radii(cells, radii))
     settings = [settings_of(cell) for cell in cells]
     twins = _twins(settings, baseline)
@@ -92,9 +93,9 @@ def sweep_records(
 
 
 def draw_axes(cells: Sequence[SweptCell], folder: Path) -> list[Path]:
-    """Draw a figure for each setting with several values, a curve a value and method, as PNG and as PDF.
+    """Draw a figure for each setting with several values, to ``folder``, as PNG and as PDF; return the paths.
 
-    All other settings stay at the first of their values, which the title says.
+    It has a curve for each value and method. All other settings stay at the first of their values, as the title says.
     """
     settings = [settings_of(cell) for cell in cells]
     varying = _varying(settings)

@@ -21,7 +21,7 @@ _LATEX = {
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """A table as text: the first columns are names, the others numbers, already rounded as they should be shown."""
+    """A table of texts: the first ``names`` columns hold names, the others numbers, already rounded as to be shown."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -54,7 +54,7 @@ class TextTable:
         return "\n".join([*([title] if title else []), *map(aligned, lines), *([self.caption] if self.caption else [])])
 
     def to_markdown(self) -> str:
-        """Return the table in Markdown, the caption below."""
+        """Return the table as a text in Markdown, the caption below."""
 
         def line(cells: Sequence[str]) -> str:
             return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |\n"
@@ -64,7 +64,7 @@ class TextTable:
         return body + (f"\n{self.caption}\n" if self.caption else "")
 
     def to_latex(self) -> str:
-        """Return the table in LaTeX, for the package booktabs."""
+        """Return the table as a text in LaTeX, which needs the package booktabs."""
 
         def line(cells: Sequence[str]) -> str:
             return " & ".join("".join(_LATEX.get(c, c) for c in cell) for cell in cells) + r" \\" + "\n"
@@ -76,7 +76,7 @@ class TextTable:
         return f"\\begin{{table}}\n\\centering\n{caption}{inner}\\end{{table}}\n"
 
     def to_csv(self) -> str:
-        """Return the table as CSV. A cell that a spreadsheet would run as a formula gets an apostrophe in front."""
+        """Return the table as CSV; a cell that a spreadsheet would run as a formula gets an apostrophe in front."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(map(_inert, self.header))
@@ -91,7 +91,9 @@ class TextTable:
 
 
 def relative_gain(baseline: float, value: float) -> str:
-    """Return by how many percent ``value`` exceeds ``baseline``, relative to it; a dash if both are 0.
+    """Return by how many percent ``value`` exceeds ``baseline``, as a text.
+
+    It is ∞ if only the baseline is 0, and a dash if both are.
 
     >>> relative_gain(0.774, 0.780), relative_gain(0.5, 0.45), relative_gain(0.0, 0.538), relative_gain(0.0, 0.0)
     ('+0.78%', '-10.00%', '∞', '-')
@@ -102,7 +104,10 @@ def relative_gain(baseline: float, value: float) -> str:
 
 
 def accuracy_table(curves: Sequence[Curve], *, labelled: bool = True) -> TextTable:
-    """Return certified accuracy against radius, one row a method, or the share certified; rounded down."""
+    """Return a table of certified accuracy, one row for each curve (method) and a column for each radius, rounded down.
+
+    ``labelled`` says whether the curves show accuracy, or without labels the share certified.
+    """
     radii = curves[0].radii
     if any(not np.array_equal(curve.radii, radii) for curve in curves):
         raise InvalidInput("curves must share their radii")
@@ -128,11 +133,11 @@ def _is_number(cell: str) -> bool:
 
 
 TABLE_FORMATS = {".md": TextTable.to_markdown, ".tex": TextTable.to_latex, ".csv": TextTable.to_csv}
-"""Ending of a file -> function that writes a table."""
+"""Ending of a file's name -> function that turns a ``TextTable`` into text in that format."""
 
 
 def format_of(path: Path) -> Callable[[TextTable], str]:
-    """Return the function that writes a table in the format of ``path``, by its ending."""
+    """Return the function that turns a ``TextTable`` into text in the format of ``path``, by its ending."""
     if path.suffix not in TABLE_FORMATS:
         raise InvalidInput(f"a table's file must end in {', '.join(TABLE_FORMATS)}; got {str(path)!r}")
     return TABLE_FORMATS[path.suffix]
