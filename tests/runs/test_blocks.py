@@ -116,6 +116,20 @@ def drawn(home: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, **options
     return sample(BY_TIME, as_classifier(touchy, num_classes=10), data, home, **options)
 
 
+def test_the_smallest_batch_of_a_call_is_told(tmp_path: Path) -> None:
+    def small(batch: AnyArray) -> AnyArray:
+        if len(batch) > 100:
+            raise MemoryError
+        return batch
+
+    def call(most: int | None = None) -> Summary:
+        made = plain(batch_size=256, n=300)
+        return sample(made, as_classifier(small, num_classes=2), simulated(4), tmp_path / "run", max_samples=most)
+
+    assert (call(800).rows, call().rows) == (64, 64)
+    assert call().rows == 256, "nothing was left to draw"
+
+
 def test_what_is_drawn_does_not_depend_on_where_shards_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert BY_TIME.drawn_together == 3
     assert drawn(tmp_path / "small", monkeypatch, 0.0).shards == 20

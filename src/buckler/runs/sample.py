@@ -179,7 +179,7 @@ def sample(
         raise InvalidInput(f"num_classes must be above the largest label, {largest}; got {spec.num_classes}{hint}")
     executor = classifier if isinstance(classifier, Executor) else Executor(classifier)
     identity, probe = identify(spec, executor, dataset)
-    each, drawn, rows = spec.n + spec.n0, 0, spec.batch_size
+    each, drawn = spec.n + spec.n0, 0
     with open_writer(
         folder, spec, identity, inputs=len(dataset), repair=repair, allow_other_model=allow_other_model
     ) as writer:
@@ -192,12 +192,10 @@ def sample(
         work = partial(begin, probe, identity.record, partial(draw_block, writer.spec), allow_other_model)
 
         def take(made: PartialInput | tuple[int, Shard]) -> None:
-            nonlocal rows
             if isinstance(made, PartialInput):
                 writer.keep(made)
                 return
             first, content = made
-            rows = min(rows, content.rows)
             blocks.took(len(content.ids), content.seconds)
             writer.append(first, content)
 
@@ -208,7 +206,7 @@ def sample(
             lost = there + drawn - writer.inputs_done * each - under_way()
             return Summary(
                 writer.inputs_done, len(dataset), len(writer.done), under_way(), drawn, max(lost, 0),
-                time.monotonic() - started, rows,
+                time.monotonic() - started, writer.rows,
             )  # fmt: skip
 
         there, total = writer.inputs_done * each + under_way(), len(dataset) * each
@@ -323,16 +321,12 @@ def _columns(engine: Engine, spec: RunSpec, group: Block, make: ScoreMap) -> Int
     ids = group.ids
     if spec.runner_ups is None:
         return np.tile(np.arange(spec.num_classes, dtype=np.int64), (len(ids), 1))
-    sums, seen = np.zeros((len(ids), spec.num_classes)), 0
-
-    def add(rows: Float32Array) -> None:
-        nonlocal seen
+    sums, first, rows = np.zeros((len(ids), spec.num_classes)), 0, list[Float32Array]()
+    for drawn in engine.vote_steps(group.x, ids, "selection", spec.n0, keep=KeptScores(make, rows.append)):
         # In float64 and one after the other, so that the sums do not depend on how many rows come at a time.
-        np.add.at(sums, np.arange(seen, seen + len(rows)) // spec.n0, rows.astype(np.float64))
-        seen += len(rows)
-
-    requests = [Request(i, 0, spec.n0) for i in range(len(ids))]
-    engine.draw(group.x, ids, "selection", requests, keep=KeptScores(make, add))
+        np.add.at(sums, np.arange(first, first + drawn) // spec.n0, np.concatenate(rows).astype(np.float64))
+        first += drawn
+        rows.clear()
     return choose_columns(sums, group.labels, spec.runner_ups)
 
 

@@ -168,8 +168,11 @@ class Writer:
         self, root: Path, spec: RunSpec, owner: Mapping[str, str], inputs: int, done: Iterable[ShardRange],
         begun: Mapping[int, PartialInput],
     ) -> None:  # fmt: skip
-        """Take the shards that are there and whole, and the inputs that were begun, by position."""
-        self.root, self.spec, self.done, self.begun = root, spec, sorted(done), dict(begun)
+        """Take the shards that are there and whole, and the inputs that were begun, by position.
+
+        ``rows`` are those of the smallest batch of the shards appended.
+        """
+        self.root, self.spec, self.done, self.begun, self.rows = root, spec, sorted(done), dict(begun), spec.batch_size
         self._owner, self._inputs = dict(owner), inputs
 
     @property
@@ -213,7 +216,7 @@ class Writer:
         for begun in [begun for begun in self.begun if span.first <= begun < span.stop]:
             (self.root / _begun_name(begun)).unlink(missing_ok=True)
             del self.begun[begun]
-        self.done = sorted([*self.done, span])
+        self.done, self.rows = sorted([*self.done, span]), min(self.rows, content.rows)
 
 
 Damage = dict[str, tuple[DamagedEvidence, list[Path]]]
