@@ -319,6 +319,13 @@ def test_shards_that_overlap_are_damage(copy: Path) -> None:
 SECOND = "000004-000007"
 
 
+def test_a_seal_under_a_name_with_more_zeros_counts_for_no_shard(copy: Path) -> None:
+    shutil.copy(copy / "shards" / "000000-000003.json", copy / "shards" / "0000000-0000003.json")
+    assert open_evidence(copy).inputs_done == 40
+    with pytest.raises(DamagedEvidence, match=r"0000000-0000003.json' is damaged: this run has no such shard"):
+        run(str(copy))
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     run(str(tmp_path / "run"), spec=spec(limit=8))

@@ -84,9 +84,12 @@ def _begun_name(first: int) -> str:
 
 def shard_ranges(root: Path, inputs: int) -> list[ShardRange]:
     """Return the ranges of the shards that have a seal, in input order, without those that the run cannot have."""
-    names = sealed_names(root)
-    spans = [ShardRange(int(first), int(last) + 1) for first, _, last in (name.partition("-") for name in names)]
-    fitting = [span for span in spans if span.first < span.stop <= inputs and span.name in names]
+    fitting = list[ShardRange]()
+    for name in sealed_names(root):
+        first, _, last = name.partition("-")
+        span = ShardRange(int(first), int(last) + 1)
+        if span.first < span.stop <= inputs and span.name == name:
+            fitting.append(span)
     return sorted(fitting, key=lambda span: (span.first, -span.stop))
 
 
