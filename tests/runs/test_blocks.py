@@ -340,6 +340,17 @@ def test_votes_of_another_model_are_not_gone_on_with(slow: Slow, tmp_path: Path)
     assert (made.complete, made.samples) == (True, 6 * 540)
 
 
+def test_votes_of_an_input_that_a_shard_holds_whole_are_removed(slow: Slow, tmp_path: Path) -> None:
+    """As if the process was killed after the shard's seal got its name and before the votes so far were removed."""
+    left = (interrupted(slow, tmp_path / "run") / BEGUN).read_bytes()
+    draw(slow, tmp_path / "run")
+    before = contents(tmp_path / "run")
+    (tmp_path / "run" / BEGUN).write_bytes(left)
+    made = draw(slow, tmp_path / "run")
+    assert (made.complete, made.samples, made.under_way) == (True, 0, 0)
+    assert contents(tmp_path / "run") == before
+
+
 @pytest.mark.parametrize("change", ["cut", "more votes", "another input"])
 def test_damaged_votes_are_refused_and_set_aside(slow: Slow, tmp_path: Path, change: str) -> None:
     from buckler.files import read_sealed, write_sealed

@@ -267,6 +267,7 @@ def open_writer(
             )
         whole, broken = _check_shards(root, inputs, owner)
         begun, cut = _read_begun(root, spec, owner)
+        outdated = [first for first in begun if any(span.first <= first < span.stop for span in whole)]
         damaged |= broken | cut
         known = [*whole.values(), *(one.drawn_by for one in begun.values())]
         admit(root, known, identity.record, allow_other_model)
@@ -277,10 +278,11 @@ def open_writer(
         if moved := [name for _, paths in damaged.values() for name in _set_aside(root, paths)]:
             listed = ", ".join(moved)
             warnings.warn(f"damaged files were set aside in {str(root)!r}: {listed}", BucklerWarning, stacklevel=3)
-        _clear_leftovers(root)
+        _clear_leftovers(root, outdated)
         if manifest is None:
             write_sealed(root / MANIFEST, {"spec": spec.as_dict(), "owner": owner, "inputs": inputs})
-        own = {first: one for first, one in begun.items() if is_same(one.drawn_by, identity.record)}
+        left = begun.keys() - set(outdated)
+        own = {first: begun[first] for first in left if is_same(begun[first].drawn_by, identity.record)}
         yield Writer(root, spec, owner, inputs, whole, own)
 
 
@@ -360,10 +362,15 @@ def _set_aside(root: Path, paths: Iterable[Path]) -> list[str]:
     return moved
 
 
-def _clear_leftovers(root: Path) -> None:
-    """Remove what killed writers left: files half written, and files of shards without a seal."""
+def _clear_leftovers(root: Path, outdated: Iterable[int]) -> None:
+    """Remove what killed writers left: files half written, and files of shards without a seal.
+
+    ``outdated`` are the positions of inputs that a shard holds and that have a file of partial votes still.
+    """
     names = set(sealed_names(root))
     with writing(f"clean {str(root)!r}"):
+        for first in outdated:
+            (root / _begun_name(first)).unlink()
         for path in [*root.glob(TEMPORARY + "*"), *(root / SHARDS).iterdir()]:
             name, _, ending = path.name.partition(".")
             part = _NAME.fullmatch(name) and "." + ending in SHARD_ENDINGS.values()
