@@ -5,6 +5,7 @@ With a slow network time is counted, not measured: the clock stands still but fo
 
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -319,6 +320,26 @@ def test_an_interruption_loses_ten_seconds_of_work_at_most(slow: Slow, tmp_path:
     assert slow.now - before - last.samples / RATE <= (3 * 6 * 4 + 8) / RATE
     assert kept + last.samples == 6 * 540
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
+def test_an_interrupt_between_two_pieces_keeps_what_is_counted(
+    slow: Slow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes as the clock is read after a piece, when its votes are counted."""
+    looks = list[int]()
+
+    def clock() -> float:
+        if sys._getframe(1).f_code.co_name == "_draw_in_pieces":
+            looks.append(1)
+            if len(looks) == 4:
+                raise KeyboardInterrupt
+        return slow.now
+
+    monkeypatch.setattr("time.monotonic", clock)
+    with pytest.raises(Interrupted) as caught:
+        draw(slow, tmp_path / "run")
+    assert (caught.value.done.under_way, caught.value.done.lost) == (40, 0)
+    assert draw(slow, tmp_path / "run").complete
 
 
 def interrupted(slow: Slow, out: Path) -> Path:

@@ -242,8 +242,9 @@ def draw_block(
         compared, differed = (np.array(engine.replayed()) - at_first).tolist()
         return compared, differed
 
-    def hand_over(done: int) -> None:
-        sink(PartialInput(block.first, done, votes[0].copy(), engine.rows, record, replayed()))
+    def hand_over() -> None:
+        so_far = votes[0].copy()
+        sink(PartialInput(block.first, int(so_far.sum()), so_far, engine.rows, record, replayed()))
 
     votes = np.zeros((len(block.ids), 1 + len(spec.checkpoints), spec.num_classes), dtype=np.int64)
     columns = None
@@ -292,12 +293,15 @@ def _draw_with_scores(
 
 
 def _draw_in_pieces(
-    engine: Engine, spec: RunSpec, block: Block, votes: IntArray, hand_over: Callable[[int], None]
+    engine: Engine, spec: RunSpec, block: Block, votes: IntArray, hand_over: Callable[[], None]
 ) -> Iterator[int]:
-    """Yield the draws left of one input in pieces of whole batches, and hand over its votes after each few seconds."""
-    saved = done = skip = 0 if block.before is None else block.before.done
+    """Yield the draws left of one input in pieces of whole batches, and hand over its votes after each few seconds.
+
+    The votes alone say how many draws are done, so that an interrupt at any place hands over a whole number of pieces.
+    """
     if block.before is not None:
         votes[0] += block.before.votes
+    saved = skip = int(votes.sum())
     batches, last = 1, spec.n + spec.n0
     try:
         for stream, first, stop in _spans(spec):
@@ -306,14 +310,14 @@ def _draw_in_pieces(
             while low < stop:
                 high, began = min(low + batches * spec.batch_size, stop), time.monotonic()
                 yield from _draw(engine, spec, block, (stream, low, high), votes)
-                done, low, took = done + high - low, high, time.monotonic() - began
+                low, took = high, time.monotonic() - began
                 batches = max(1, int(min(BLOCK_GROWTH, PIECE / max(took, 1e-9)) * batches))
-                if took >= PIECE / BLOCK_GROWTH and done < last:
-                    hand_over(done)
-                    saved = done
+                if took >= PIECE / BLOCK_GROWTH and votes.sum() < last:
+                    hand_over()
+                    saved = votes.sum()
     finally:
-        if saved < done < last:
-            hand_over(done)
+        if saved < votes.sum() < last:
+            hand_over()
 
 
 def _columns(engine: Engine, spec: RunSpec, group: Block, make: ScoreMap) -> IntArray:
