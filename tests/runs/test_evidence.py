@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -61,6 +62,13 @@ def test_evidence_is_what_the_engine_draws(undisturbed: Path) -> None:
     np.testing.assert_array_equal(votes.labels, data.labels)
     with pytest.raises(InvalidInput, match="checkpoints 10, 20, 50, 100, 200, 400"):
         evidence.counts(300)
+
+
+def test_votes_of_other_checkpoints_do_not_stay_in_memory(undisturbed: Path) -> None:
+    before = pa.total_allocated_bytes()
+    held = [replace(shard, counts=shard.counts[:, 0].copy()) for shard in open_evidence(undisturbed).read_shards()]
+    assert held[0].selection is not None
+    assert pa.total_allocated_bytes() <= before
 
 
 def test_scores_are_kept_in_draw_order(undisturbed: Path, tmp_path: Path) -> None:

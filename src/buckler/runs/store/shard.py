@@ -137,7 +137,7 @@ def decode(path: Path, spec: RunSpec, inputs: int) -> Shard:
             ids=tuple(firsts["id"].to_pylist()),
             labels=None if labels.null_count else labels.to_numpy().astype(np.int64),
             input_hashes=tuple(firsts["input"].to_pylist()),
-            selection=votes[:, 0] if spec.n0 else None,
+            selection=votes[:, 0].copy() if spec.n0 else None,  # a view would hold the votes of every checkpoint
             counts=votes[:, -points:],
             columns=None if columns[0] is None else np.asarray(columns, dtype=np.int64),
         )
