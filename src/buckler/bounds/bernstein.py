@@ -19,17 +19,19 @@ from buckler.errors import InvalidInput
 from buckler.types import ArrayLike, FloatArray, IntArray
 
 LinesBelow = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
-"""A curve, from below: ``curve(a, b)`` returns values and slopes; value + slope (p - a) is not above it on [a, b]."""
+"""A curve over p, from below: ``curve(a, b)`` returns a value and a slope for each interval [a, b], with which
+``value + slope (p - a)`` is not above the curve there."""
 
 Shrinking = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 """``g(p)`` returns the least that a probability p can become after a move, and the slope of g there, both rounded down;
 g rises and is convex."""
 
 LARGEST_DEGREE = 1000
-"""Largest degree n of a polynomial: up to it ``ALLOWANCE`` covers the rounding of ``DEPTH`` halvings."""
+"""Largest degree n of a polynomial, the number of draws: up to it ``ALLOWANCE`` covers the rounding of ``DEPTH``
+halvings."""
 
 ALLOWANCE = 1e-10
-"""Added to every proved maximum against rounding, in units of the largest coefficient (F12)."""
+"""Added to every proved maximum of a polynomial against rounding, in units of its largest coefficient (F12)."""
 
 DEPTH = 40
 """Largest number of times that ``proved_excess`` halves an interval."""
@@ -42,14 +44,15 @@ TAIL_ERROR = 1e-9
 """Relative error allowed for ``scipy.special.betainc`` and for the binomial density (F5)."""
 
 EXCESS_TOLERANCE = 1e-7
-"""How far above the true excess the proved one may be before an interval is halved again."""
+"""How far ``proved_excess`` may be above the true excess before it halves an interval again."""
 
 # Heuristics of the programme: they move h, never its validity.
 WINDOW = 6.0
-"""Half-width of the window of counts k in which h varies, in standard deviations of K at t; h is constant outside."""
+"""Half-width of the window of counts k in which ``below_step`` lets h(k) vary, in standard deviations of the count at p
+= t; h is constant outside."""
 
 LARGEST_H = 2.0
-"""Largest absolute value of h below a step: larger values would raise the variance of h(K)."""
+"""Largest absolute value of h in ``below_step``: larger values would raise the variance of h(K)."""
 
 COARSE_SPACING, FINE_SPACING = 0.1, 0.02
 """Spacing, in arcsin(sqrt p) sqrt n, of the points p that constrain the first linear programme, and of the points at
@@ -64,7 +67,9 @@ FITTING, IMAGINED = 20, 100.0
 
 
 def binomial_pmf(n: int, p: FloatArray) -> FloatArray:
-    """Return the probabilities of 0, ..., n successes at each p, ``[points, n + 1]``; to a relative 1e-11 or so.
+    """Return the binomial probabilities of 0, ..., n successes at each ``p[points]``: ``[points, n + 1]``.
+
+    They are accurate to a relative 1e-11 or so.
 
     >>> binomial_pmf(2, np.array([0.5]))
     array([[0.25, 0.5 , 0.25]])
@@ -82,10 +87,11 @@ def _points(n: int, spacing: float, *more: float) -> FloatArray:
 
 
 def fitted_pmf(counts: IntArray, n: int, draws: int | None = None, *, imagined: float = IMAGINED) -> FloatArray:
-    """Return probabilities of 0, ..., n: a smooth mixture of binomials fitted to counts of pilot inputs.
+    """Return how probable each count 0, ..., n is for an input, ``[n + 1]``, as guessed from pilot inputs' counts.
 
-    With ``draws``, return probabilities of 0, ..., draws instead: of counts of ``draws`` draws from the same mixture.
-    ``imagined`` inputs, whose p is uniform in arcsin(sqrt p), are added to the pilot's.
+    ``counts[i]`` is how many of the ``n`` draws of pilot input i were successes. A smooth mixture of binomials is fitted
+    to them, with ``imagined`` inputs added, whose p is uniform in arcsin(sqrt p). With ``draws``, the mixture's
+    probabilities of 0, ..., draws come back instead: of counts of ``draws`` draws.
     """
     pmfs = binomial_pmf(n, _points(n, COARSE_SPACING))
     weights = flat = np.full(len(pmfs), 1.0 / len(pmfs))
@@ -97,12 +103,13 @@ def fitted_pmf(counts: IntArray, n: int, draws: int | None = None, *, imagined: 
 
 
 def below_step(n: int, t: float, pmf: FloatArray, inputs: int, alpha: float) -> FloatArray:
-    """Return h, ``[n + 1]``, with ``E h(K) <= 1[p > t]`` at every p, chosen for a sharp limit of the mean of h(K).
+    """Return values ``h[0], ..., h[n]`` of a count whose mean is at most 0 if p <= t, and at most 1 at every p.
 
-    **Guarantee.** For K binomial (n, p) and every p in [0, 1], ``E h(K) <= 1[p > t]`` (T32).
+    **Guarantee.** For K binomial (n, p) and every p in [0, 1], ``E h[K] <= 1[p > t]`` (T32).
 
-    ``pmf`` is a guess of the probabilities of K over inputs, ``inputs`` and ``alpha`` say how many will be averaged and
-    at which level: h maximises ``E h - z sd(h) / sqrt(inputs)`` under them, nearly, by a linear programme.
+    They are chosen for a sharp lower limit, at level ``alpha``, of the mean of h[K] over ``inputs`` inputs: a linear
+    programme maximises, nearly, ``E h - z sd(h) / sqrt(inputs)`` under ``pmf``, a guess of the probabilities of K
+    (``fitted_pmf``), with ``z = Phi^-1(1 - alpha)``, at least 0.
 
     >>> h = below_step(40, 0.9, fitted_pmf(np.array([40, 40, 12]), 40), 1000, 1e-3)
     >>> h.max() > 0.9, binomial_pmf(40, np.array([0.9]))[0] @ h <= 0.0
@@ -196,13 +203,15 @@ class _Programme:
 def below_tail(
     k: int, shrinking: Shrinking | None, pmf: FloatArray, inputs: int, low: ArrayLike = -1.0, high: ArrayLike = 1.0
 ) -> FloatArray:
-    """Return h, ``[n + 1]``, with ``E h(K) <= P(Binomial(n, g(p)) >= k)`` at every p, its mean as large as can be.
+    """Return values ``h[0], ..., h[n]`` of a count whose mean is at most the chance of ``k`` successes after a move.
 
-    **Guarantee.** For K binomial (n, p) and every p in [0, 1], whatever the other arguments; g is ``shrinking`` (T34).
-    Without one h is the indicator of ``K >= k``, and both are equal.
+    **Guarantee.** For K binomial (n, p) and every p in [0, 1], ``E h[K] <= P(Binomial(n, g(p)) >= k)``, whatever the
+    other arguments; ``g`` is ``shrinking``, the least that p can become (T34). With None g(p) is p, and h the indicator
+    of ``K >= k``, for which both sides are equal.
 
-    The mean is the one under ``pmf``; ``inputs`` is how many will be averaged beside one whose h is the least there is.
-    h lies between ``low`` and ``high`` before it is lowered.
+    The mean of h under ``pmf``, a guess of the probabilities of K, is as large as can be, less ``max(-h, 0) / inputs``;
+    ``inputs`` is how many calibration inputs will be averaged. h is chosen between ``low`` and ``high``, numbers or
+    ``[n + 1]``, and then lowered until the inequality is proved.
     """
     n = pmf.size - 1
     if shrinking is None:
@@ -214,7 +223,7 @@ def below_tail(
 
 
 def shrunk_tail(n: int, k: int, shrinking: Shrinking) -> LinesBelow:
-    """Return lines below the curve ``s(p) = P(Binomial(n, g(p)) >= k)``, k at least 1; g is ``shrinking``.
+    """Return a function that gives lines below the curve ``s(p) = P(Binomial(n, g(p)) >= k)``; g is ``shrinking``.
 
     The slope of s is a density with one mode, at g(p), times the slope of g, which rises: on [a, b] it is at least the
     smaller of the densities at g(a) and g(b), times the slope of g at a (T35).
@@ -233,9 +242,10 @@ def shrunk_tail(n: int, k: int, shrinking: Shrinking) -> LinesBelow:
 
 
 def lowered_below_step(h: FloatArray, t: float) -> FloatArray:
-    """Return h lowered by a proved upper bound of how far its polynomial exceeds ``1[p > t]``.
+    """Return ``h[n + 1]``, lowered until its mean is proved to be at most 0 for p <= t, and at most 1 at every p.
 
-    **Guarantee.** The polynomial of what is returned is at most 0 on [0, t] and at most 1 on [t, 1] (T33, F12).
+    **Guarantee.** The mean of h[K], K binomial (n, p), is a polynomial in p; that of what is returned is at most 0 on
+    [0, t] and at most 1 on [t, 1] (T33, F12).
     """
 
     def level(top: float) -> LinesBelow:
@@ -251,7 +261,10 @@ def _lowered(h: FloatArray, over: float) -> FloatArray:
 
 
 def subdivide(coefficients: FloatArray, t: float) -> tuple[FloatArray, FloatArray]:
-    """Return the Bernstein coefficients of each row's polynomial on [0, t] and on [t, 1], by de Casteljau's rule."""
+    """Return the Bernstein coefficients of polynomials on [0, t] and on [t, 1], from those on [0, 1], one a row.
+
+    De Casteljau's rule.
+    """
     left, right, n = np.empty_like(coefficients), np.empty_like(coefficients), coefficients.shape[1] - 1
     rows = np.ascontiguousarray(coefficients.T)
     for j in range(n + 1):
@@ -261,7 +274,9 @@ def subdivide(coefficients: FloatArray, t: float) -> tuple[FloatArray, FloatArra
 
 
 def proved_excess(coefficients: FloatArray, curve: LinesBelow) -> float:
-    """Return an upper bound, at least 0, of the polynomial less the curve on [0, 1]; ``coefficients`` has one row.
+    """Return an upper bound, at least 0, of a polynomial less a curve on [0, 1].
+
+    ``coefficients``, ``[1, n + 1]``, are the polynomial's Bernstein coefficients.
 
     On an interval a polynomial is at most the largest of its Bernstein coefficients there, and so is its difference
     from a straight line. Intervals whose bound is not yet close to a value that is attained are halved.

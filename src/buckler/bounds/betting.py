@@ -43,62 +43,63 @@ from buckler.errors import check_alpha, check_positive
 from buckler.types import ArrayLike, FloatArray, IntArray
 
 CAP = 0.99
-"""Largest share of the wealth that one draw can lose."""
+"""Largest share of a bettor's wealth that one draw can lose."""
 
 LOST = 1e-200
 """Wealth below this is set to 0, which is conservative, before it underflows."""
 
 PRIOR = 2.0
-"""Imagined draws, half of them at 0 and half at 1, from which the estimates start."""
+"""Imagined draws, half of them at 0 and half at 1, from which estimates of the moments start."""
 
 HAZARDS_IN_UNIT = 200
-"""Entries of the table of hazards for a unit of x."""
+"""Entries of the table ``HAZARDS`` for a unit of its argument x."""
 
 LAST_ROOT = 16
-"""Largest x of the table, where ``alpha K = exp(-256)``; beyond, ``h`` is ``sqrt(2) x`` to within 1 percent."""
+"""Largest argument x of ``HAZARDS``; beyond, the hazard is ``sqrt(2) x`` to within 1 percent."""
 
 LEAST_VARIANCE = 1e-12
-"""Lower clamp of a variance, about the rounding error of the moments."""
+"""Lower clamp of an estimated variance, about the rounding error of the moments."""
 
 LEAST_CORRECTION, MOST_CORRECTION = 0.2, 1.5
 """Clamps of the factor by which skewness changes a bet, a first-order term. Heuristic, as all constants here."""
 
 PACE, COARSE_PACE = 64, 8
-"""A bet made after i draws is kept for ``1 + i // PACE`` draws; ``COARSE_PACE`` where columns are many."""
+"""A bet made after i draws is kept for ``1 + i // PACE`` draws; ``COARSE_PACE`` instead where rivals are many."""
 
 FINE_CELL, COARSE_CELL = 0.2, 1.5
-"""Final width of a cell in standard errors of the mean; the second where there are very many columns."""
+"""Final width of a cell of candidates, in standard errors of the mean; the second where rivals are many."""
 
 DOUBT = 2.5
-"""Half-width of the window of means that is cut into cells, in standard deviations of the predicted limit; one large
-cell lies below it and one above."""
+"""Half-width of the window of candidate means that is cut into cells, in standard deviations of the predicted limit;
+one large cell lies below it and one above."""
 
 NEAREST, FURTHEST = 2.5, 4.0
-"""Expected distance of the limit from the mean in standard errors (the normal quantile is 3.09 at alpha = 1e-3)."""
+"""Least and largest expected distance of the limit below the mean, in standard errors (the normal quantile is 3.09 at
+alpha = 1e-3)."""
 
 MOST_CELLS = 96
-"""Largest number of cells in the window."""
+"""Largest number of cells into which the window of ``DOUBT`` is cut."""
 
 OPENING = 32
-"""Cells are first cut after ``n / OPENING`` draws; before, all candidates hold the same bets."""
+"""Candidates are first cut into cells after ``n / OPENING`` draws; before, all hold the same bets."""
 
 BEYOND = 1e-6
-"""Bets aim at ``ln(goal) + BEYOND``; aimed at the goal itself, they would fade out just below it."""
+"""Bets aim at a log wealth of ``ln(goal) + BEYOND``; aimed at the goal itself, they would fade out just below it."""
 
 DROPPED_BELOW = 16.0
-"""A cell bets nothing once ``ln K`` is below ``-DROPPED_BELOW``."""
+"""A cell bets nothing once the logarithm of its wealth is below ``-DROPPED_BELOW``."""
 
 _ROOTS: FloatArray = np.arange(1, LAST_ROOT * HAZARDS_IN_UNIT + 2) / HAZARDS_IN_UNIT
 _LOG_DENSITY: FloatArray = -0.5 * ndtri_exp(-(_ROOTS**2)) ** 2 - 0.5 * np.log(2.0 * np.pi)
 HAZARDS: FloatArray = np.concatenate([[0.0], np.exp(_LOG_DENSITY + _ROOTS**2)])
-"""``h`` where ``alpha K = exp(-x^2)``, for x = 0, 1/200, ..., 16."""
+"""Normal hazards ``phi(d) / Phi(d)`` where ``Phi(d) = exp(-x^2)``, for x = 0, 1/200, ... up to ``LAST_ROOT``."""
 
 NO_EARLIER: FloatArray = np.zeros(10)
 """The ten sums of ``earlier_moments`` where no draws were seen earlier: zeros."""
 
 
 class Pair(NamedTuple):
-    """Draws ``a``, ``b`` of two columns, bet on as one variable ``(a - c b + c)/(1 + c)``.
+    """Scores ``a`` of one class and ``b`` of another, one a draw, bet on as the variable ``(a - c b + c)/(1 + c)``.
 
     The slope c of draw i is ``slopes[slope_index[i]]``, fixed before draw i.
     """
@@ -108,43 +109,48 @@ class Pair(NamedTuple):
     slopes: FloatArray
     slope_index: IntArray
     earlier: FloatArray
-    """Sums over draws seen earlier (``earlier_moments``)."""
+    """The ten sums over draws seen earlier that ``earlier_moments`` returns: the first bets rest on them."""
 
 
 def plain(y: FloatArray) -> Pair:
-    """Return draws in [0, 1] of one column as a pair: ``b`` and the slope are 0."""
+    """Return draws ``y``, ``[n]`` in [0, 1], as a ``Pair`` whose variable is y itself: ``b`` and the slope are 0."""
     return Pair(y, np.zeros(y.size), np.zeros(1), np.zeros(y.size, dtype=np.int64), NO_EARLIER)
 
 
 def earlier_moments(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Return the count of draws seen earlier and the sums of a, b, aa, ab, bb, aaa, aab, abb and bbb."""
+    """Return ten sums over draws seen earlier: their count, and those of a, b, aa, ab, bb, aaa, aab, abb and bbb."""
     aa, bb = a * a, b * b
     third = [aa @ a, aa @ b, a @ bb, bb @ b]
     return np.array([a.size, a.sum(), b.sum(), aa.sum(), a @ b, bb.sum(), *third], dtype=np.float64)
 
 
 class Candidates(NamedTuple):
-    """Values of what a limit is of, each slope's mean rising in them: the means themselves, or margins."""
+    """Candidates for the quantity whose lower limit is sought, a mean or a margin.
+
+    Each implies a mean of the variable of ``Pair``, or the largest possible one, for each slope; it rises with them.
+    """
 
     values: FloatArray
-    """Nodes, between which cells are cut."""
+    """Nodes: candidates in rising order, at which intervals of candidates, the cells, begin and end."""
     table: FloatArray
     """``means_of`` each node, ``[nodes, slopes]``."""
     means_of: Callable[[float], FloatArray]
-    """Value -> its mean under each slope."""
+    """Function from a candidate to the mean that it implies, for each slope."""
     nothing: float
-    """The limit where nothing is rejected: the first node if that is a limit without any proof, else -inf."""
+    """The limit where no candidate is rejected: the first node if that is a limit without any proof, else -inf."""
     tolerance: float
     """How far below the exact limit bisection may stop."""
 
 
 MEAN_NODES: FloatArray = np.linspace(0.0, 1.0, 2**18 + 1)
 MEANS = Candidates(MEAN_NODES, MEAN_NODES[:, None], lambda m: np.array([m]), 0.0, 1e-10)
-"""Candidate means of one slope; nodes are 4e-6 apart."""
+"""Candidates for the mean of a variable in [0, 1], which has no slope; nodes are 4e-6 apart."""
 
 
 def wealth_goal(alpha: float, n: int) -> float:
-    """Return ``1/alpha`` raised by the largest rounding error of a wealth over n draws (F6).
+    """Return the wealth at which bets on n draws reject at level ``alpha``: ``1/alpha``, raised by a rounding error.
+
+    The error is the largest that the wealth, a product of n factors, can have (F6).
 
     >>> round(wealth_goal(0.001, 10**6), 6)
     1000.0001
@@ -153,13 +159,13 @@ def wealth_goal(alpha: float, n: int) -> float:
 
 
 def last_goal(goal: float, uniform: float) -> float:
-    """Return ``uniform`` times ``goal``, the wealth that rejects after the last draw; ``goal`` does at any (T15a)."""
+    """Return the wealth that rejects after the last draw, ``uniform * goal``; at any draw ``goal`` does (T15a)."""
     return min(nextafter(uniform * goal, inf), goal)
 
 
 @compiled
 def hazard(log_price: float, hazards: FloatArray) -> float:
-    """Return ``h`` at ``ln(alpha K) = log_price < 0``, interpolated in the table ``hazards``."""
+    """Return the normal hazard ``phi(d) / Phi(d)`` where ``ln Phi(d) = log_price < 0``, from the table ``HAZARDS``."""
     x = sqrt(-log_price) * HAZARDS_IN_UNIT
     k = int(x)
     if k + 1 >= hazards.size:
@@ -169,17 +175,17 @@ def hazard(log_price: float, hazards: FloatArray) -> float:
 
 @inner
 def deviation_of(moments: FloatArray) -> float:
-    """Return the standard deviation of y from ``moments``: its count and the sums of y and y^2."""
+    """Return the standard deviation of draws y from ``moments``: their count and the sums of y and y^2."""
     mean = moments[1] / moments[0]
     return sqrt(max(moments[2] / moments[0] - mean * mean, LEAST_VARIANCE))
 
 
 @inner
 def stake_for(log_price: float, left: int, moments: FloatArray, hazards: FloatArray) -> float:
-    """Return the stake of a bettor whose ``ln(alpha K)`` is ``log_price``, with ``left`` draws to go.
+    """Return the stake of the next bet on draws y, with ``left`` draws to go.
 
-    ``moments`` are the count of draws and the sums of y, y^2 and y^3, those of the prior included; ``hazards`` is the
-    table of ``h``.
+    ``log_price`` is the logarithm of alpha times the bettor's wealth, ``moments`` are the count of draws and the sums
+    of y, y^2 and y^3, imagined draws (``PRIOR``) included, and ``hazards`` is the table ``HAZARDS``.
     """
     mean, second, third = moments[1] / moments[0], moments[2] / moments[0], moments[3] / moments[0]
     deviation = deviation_of(moments)
@@ -190,9 +196,9 @@ def stake_for(log_price: float, left: int, moments: FloatArray, hazards: FloatAr
 
 @inner
 def fill_moments(sums: FloatArray, c: float, moments: FloatArray) -> None:
-    """Fill in the count and the sums of y, y^2 and y^3 for ``y = (a - c b + c)/(1 + c)``, the prior included.
+    """Fill ``moments`` with the count and the sums of y, y^2 and y^3 for ``y = (a - c b + c)/(1 + c)``.
 
-    ``sums`` are the count and the sums of a, b, aa, ab, bb, aaa, aab, abb and bbb.
+    ``sums`` are those of ``earlier_moments`` over the draws so far; the imagined draws of ``PRIOR`` are added.
     """
     count, z = sums[0], sums[1] - c * sums[2]
     zz = sums[3] - 2.0 * c * sums[4] + c * c * sums[5]
@@ -206,7 +212,7 @@ def fill_moments(sums: FloatArray, c: float, moments: FloatArray) -> None:
 
 @inner
 def add_draws(a: FloatArray, b: FloatArray, sums: FloatArray) -> None:
-    """Add the moments of draws ``a``, ``b`` to ``sums``, in the order of ``earlier_moments``."""
+    """Add to ``sums`` those of the draws ``a``, ``b``, in the order of ``earlier_moments``."""
     sa = sb = saa = sab = sbb = saaa = saab = sabb = sbbb = 0.0
     for i in range(a.size):
         p, q = a[i], b[i]
@@ -218,16 +224,16 @@ def add_draws(a: FloatArray, b: FloatArray, sums: FloatArray) -> None:
 
 
 class Game(NamedTuple):
-    """The draws that are bet on, the candidates, and the goal of the wealth.
+    """What the bets of ``lowest_cell`` are about: the draws, the candidates, and the wealth that rejects one.
 
-    Candidates are the rows of ``table``, the nodes, and what lies between them: ``table[k, s]`` is the mean of the
-    pair's variable under candidate k for slope s, and rises with k.
+    Candidates are the nodes, which are the rows of ``table``, and what lies between them: ``table[k, s]`` is the mean
+    of the pair's variable under node k for slope s, and rises with k.
     """
 
     pair: Pair
     table: FloatArray
     goal: float
-    """``1/alpha``, raised by what rounding can add to a wealth (``wealth_goal``)."""
+    """Wealth that rejects at any draw: ``1/alpha``, raised by what rounding can add to a wealth (``wealth_goal``)."""
     last: float
     """Wealth that rejects after the last draw (``last_goal``); at most ``goal``."""
     hazards: FloatArray
@@ -237,21 +243,27 @@ class Game(NamedTuple):
 
 
 class LowestCell(NamedTuple):
-    """The lowest cell (low, high] of nodes that is not rejected; ``low == high`` if every kept cell is rejected."""
+    """The lowest interval of candidates that its bets do not reject: those above node ``low``, up to node ``high``.
+
+    ``low == high`` if every cell that is still bet on is rejected; ``starts`` and ``stakes`` are then not complete.
+    """
 
     low: int
     high: int
     above: bool
-    """Whether every candidate up to the ceiling is rejected."""
+    """Whether every candidate up to the ceiling of ``lowest_cell`` is rejected."""
     y: FloatArray
-    """The scaled draws, where blocks of draws at one stake start, and these stakes; of an empty cell not complete."""
+    """The variable bet on, at each draw; next the draws at which blocks of one stake start, and these stakes."""
     starts: IntArray
     stakes: FloatArray
 
 
 @compiled
 def follow(y: FloatArray, stake: float, m: float, wealth: float, goal: float) -> float:
-    """Return the wealth against m after these draws at one stake, or when it reached the goal; 0 where it is lost."""
+    """Return the wealth of bets against the mean m after the draws ``y`` at one stake, ``wealth`` before them.
+
+    The first value of at least ``goal`` is returned at once, and 0 once the wealth is below ``LOST``.
+    """
     stake = min(stake, CAP / m)
     for value in y:
         wealth *= 1.0 + stake * (value - m)
@@ -266,9 +278,10 @@ def follow(y: FloatArray, stake: float, m: float, wealth: float, goal: float) ->
 def wealth_of(
     y: FloatArray, starts: IntArray, index: IntArray, stakes: FloatArray, means: FloatArray, goal: float
 ) -> float:
-    """Return the wealth of one candidate after all of ``y``, or when it reached the goal; 0 where it is lost.
+    """Return the wealth of bets against one candidate after the draws ``y``; it is 1 before them.
 
-    ``stakes[j]`` holds from draw ``starts[j]`` on, and ``means[index[i]]`` is the candidate's mean at draw i.
+    ``stakes[j]`` holds from draw ``starts[j]`` on, and ``means[index[i]]`` is the candidate's mean at draw i. The first
+    value of at least ``goal`` is returned at once, and 0 once the wealth is below ``LOST``.
     """
     wealth = 1.0
     for j in range(starts.size):
@@ -281,9 +294,10 @@ def wealth_of(
 
 @compiled
 def cut_cell(low: int, high: int, window: tuple[int, int], width: float, table: FloatArray, s: int) -> IntArray:
-    """Return the upper nodes of the parts of a cell (low, high].
+    """Return the parts into which the cell above node ``low`` up to node ``high`` is cut, as the upper node of each.
 
-    What is below or above the window stays in one part each; inside of it parts are about ``width`` wide.
+    What is below or above ``window``, two nodes, stays in one part each; inside of it parts are about ``width`` wide,
+    in means under slope ``s`` (``table[:, s]``).
     """
     bottom, top = window
     left, right = min(max(low, bottom), high), max(min(high, top), low)
@@ -306,7 +320,7 @@ def cut_cell(low: int, high: int, window: tuple[int, int], width: float, table: 
 
 @inner
 def expected(moments: FloatArray, n: int, i: int, log_goal: float, fineness: float) -> tuple[float, float, float]:
-    """Return (low, high, width): means between which the limit is expected after i draws; width of the cells there."""
+    """Return means between which the limit is expected after ``i`` of ``n`` draws, and a width for the cells there."""
     mean, deviation = moments[1] / moments[0], deviation_of(moments)
     error, doubt = deviation / sqrt(n), DOUBT * deviation * sqrt(1.0 / moments[0] + 1.0 / n)
     bottom = max(mean - doubt - FURTHEST * error - log_goal / n, 0.0)
@@ -316,11 +330,11 @@ def expected(moments: FloatArray, n: int, i: int, log_goal: float, fineness: flo
 
 @compiled
 def most_blocks(index: IntArray, pace: int) -> int:
-    """Return an upper bound of the number of blocks, runs of draws at one bet.
+    """Return an upper bound of the number of blocks, runs of draws at one bet, given the slope ``index`` of each draw.
 
-    A block ends at its full length, where the slope changes, where cells are cut, or at the last draw. A block that
-    ends early does not make more blocks of full length, since ``i + 1 + i // pace`` rises with i. Cells are cut first
-    at draw ``n // OPENING`` or 1, and then each time that the number of draws has doubled.
+    A block ends at its full length of ``1 + i // pace``, where the slope changes, where cells are cut, or at the last
+    draw. A block that ends early does not make more blocks of full length, since ``i + 1 + i // pace`` rises with i.
+    Cells are cut first at draw ``n // OPENING`` or 1, and then each time that the number of draws has doubled.
     """
     n = index.size
     blocks, i = 1, 0
@@ -349,8 +363,9 @@ def refine(
 ) -> tuple[IntArray, FloatArray, FloatArray]:
     """Return the cells, those in the window cut into parts: upper nodes, wealths there, and stakes of the cell cut.
 
-    ``seen`` are the scaled draws so far and where their blocks start. Rejected and lost cells stay whole, unless this
-    is the beginning. Cells that lie above the ceiling are dropped.
+    ``seen`` are the variable's values so far and the draws at which blocks start. ``window`` is what ``expected``
+    returns, ``floor`` the node at which the first cell begins. Cells whose wealth has reached the goal, or is 0, stay
+    whole, unless ``begin``, at the first cut. Cells that lie above the node ``ceiling`` are dropped.
     """
     upper, wealth, stakes = cells
     y, starts = seen
@@ -381,10 +396,11 @@ def refine(
 
 @compiled
 def lowest_cell(game: Game, floor: int, ceiling: int, ceiling_means: FloatArray) -> LowestCell:
-    """Return the lowest cell that is not rejected, with its bets; candidates up to the node ``floor`` are rejected.
+    """Return the lowest cell of candidates that its bets do not reject, with these bets.
 
-    Where only limits below some candidate matter, ``ceiling_means`` are its means and ``ceiling`` the first node not
-    below it. That saves work and changes no stake, so the ceiling may come from these very draws.
+    Candidates up to the node ``floor`` count as rejected. Where only limits below some candidate matter,
+    ``ceiling_means`` are its means and ``ceiling`` the first node not below it. That saves work and changes no stake,
+    so the ceiling may come from these very draws.
     """
     a, b, slopes, index, earlier = game.pair
     n = a.size
@@ -456,8 +472,9 @@ def lowest_cell(game: Game, floor: int, ceiling: int, ceiling_means: FloatArray)
 def largest_rejected(rejects: Callable[[FloatArray], bool], candidates: Candidates, low: float, high: float) -> float:
     """Return the largest candidate of (low, high] that bisection finds rejected, rounded down, or ``low``.
 
-    ``low`` is known to be rejected, or is ``candidates.nothing``. ``rejects`` takes a candidate's means; the bets are
-    the same for every candidate, so the wealth falls in it and bisection is sound.
+    ``low`` is known to be rejected, or is ``candidates.nothing``. ``rejects(candidates.means_of(value))`` says whether
+    a candidate is; its bets must be the same for every candidate, so that the wealth falls in it and bisection is
+    sound.
     """
     if rejects(candidates.means_of(high)):
         return high
@@ -478,10 +495,10 @@ def largest_rejected(rejects: Callable[[FloatArray], bool], candidates: Candidat
 def cells_limit(
     pair: Pair, candidates: Candidates, alpha: float, high: float, uniform: float = 1.0, *, coarse: bool = False
 ) -> float:
-    """Return the end of the candidates that are rejected, each by bets of its own; at most ``high``.
+    """Return the lower limit of what ``candidates`` are candidates for, at most ``high``: all below it are rejected.
 
-    **Guarantee.** As ``star_lower``, for slopes and sums of the pair that use earlier draws alone. ``high`` saves work
-    and may come from anywhere.
+    **Guarantee.** That of ``star_lower``, if slopes and sums of ``pair`` use earlier draws alone. ``high`` saves work
+    and may come from anywhere; ``uniform`` is that of ``star_lower``; ``coarse`` makes cells wider, to save time.
     """
     goal = wealth_goal(alpha, pair.a.size)
     last = last_goal(goal, uniform)
@@ -499,17 +516,18 @@ def cells_limit(
 
 
 def star_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0, uniform: float = 1.0) -> FloatArray:
-    """Return the betting limit of the mean with target-recalculating bets, which follow each candidate's own wealth.
+    """Return the lower limit by betting of each column's mean, for draws ``x``, ``[n]`` or ``[n, columns]``.
 
     **Guarantee.** For draws in [low, high] whose conditional mean given the past is constant (i.i.d. draws are such),
     ``P(limit > mean) <= alpha``; one-sided. The bets aim at the n given, which is to be fixed beforehand. Rounded down,
     within 1e-9 of the exact limit for a range of unit size.
 
-    Each bet is as large as is needed to bring the candidate's wealth to ``1/alpha`` by draw n (after Voracek & Orabona
-    2025). Candidates are cut into cells; within a cell they hold the same bets, so that the wealth falls in m and
-    bisection is sound, and every cell below the limit is rejected. The limit is no more than the sample mean. With
-    ``uniform``, a number drawn uniformly from (0, 1] that has no part in the draws and is used for them alone, a wealth
-    of ``uniform / alpha`` after the last draw rejects as well (T15a).
+    A candidate mean m is rejected once the wealth of bets against it reaches ``1/alpha``; each bet is as large as is
+    needed to bring the wealth there by draw n (after Voracek & Orabona 2025). All candidates of one cell, an interval,
+    hold the same bets, so that the wealth falls in m and bisection is sound, and every cell below the limit is
+    rejected. The limit is no more than the sample mean. With ``uniform``, a number drawn uniformly from (0, 1] that has
+    no part in the draws and is used for them alone, a wealth of ``uniform / alpha`` after the last draw rejects as well
+    (T15a).
 
     >>> round(float(star_lower(np.tile([0.8, 1.0], 50), 0.001)), 6)
     0.833199
@@ -521,7 +539,7 @@ def star_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0, 
 
 
 def constant_stake_lower(x: ArrayLike, alpha: float, stake: float, low: float = 0.0, high: float = 1.0) -> float:
-    """Return the lower limit of the average mean of draws ``[n]`` that need not have a common mean, by one fixed stake.
+    """Return the lower limit of the average of the means of draws ``x``, ``[n]``, which may differ, by one fixed stake.
 
     **Guarantee.** For independent draws in [low, high] and a stake fixed before them, ``P(limit > m) <= alpha``, m the
     average of the n means; one-sided, fixed n. Rounded down by up to 1e-10 of the range.

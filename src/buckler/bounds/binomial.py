@@ -17,17 +17,17 @@ from buckler.errors import InvalidInput, check_alpha, check_whole_array
 from buckler.types import ArrayLike, FloatArray, IntArray
 
 ALPHA_SLACK = 1e-9
-"""Share of alpha that is given up to floating error.
+"""Share by which limits here lower alpha, to pay for floating error.
 
-The one inexact step is SciPy's forward tail, whose error is assumed: at most 4.2e-12 was seen against ball arithmetic
-for n up to 1e6 and alpha down to 1e-12 (SciPy 1.17), and 200 times that is allowed for.
+The one inexact step is the tail probability that SciPy computes. Its relative error is assumed to be at most this, 200
+times the 4.2e-12 seen against ball arithmetic for n up to 1e6 and alpha down to 1e-12 (SciPy 1.17).
 """
 
 _EPS = np.finfo(np.float64).eps
 
 
 def clopper_pearson_lower(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArray:
-    """Return the lower limit of p after ``k`` successes in ``n`` draws; arrays broadcast.
+    """Return the lower limit of a probability p after ``k`` successes in ``n`` draws; k and n broadcast.
 
     **Guarantee.** For X ~ Binomial(n, p), fixed n: ``P(lower(X) > p) <= alpha``, one-sided. Rounded down.
 
@@ -56,7 +56,7 @@ def clopper_pearson_lower(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArra
 
 
 def clopper_pearson_upper(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArray:
-    """Return the upper limit of p after ``k`` successes in ``n`` draws; arrays broadcast.
+    """Return the upper limit of a probability p after ``k`` successes in ``n`` draws; k and n broadcast.
 
     **Guarantee.** For X ~ Binomial(n, p), fixed n: ``P(upper(X) < p) <= alpha``, one-sided. Rounded up.
 
@@ -99,7 +99,10 @@ def _validated(k: ArrayLike, n: ArrayLike, alpha: float) -> tuple[IntArray, IntA
 
 
 def distinct_rows(*columns: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the different rows of nonnegative columns of one shape, and the index of each entry's row among them.
+    """Return the distinct tuples of entries that stand at one place of several arrays, and each place's tuple.
+
+    The arrays have one shape and hold whole numbers of at least 0. Tuples come as rows, in rising order, and each
+    place's tuple as the index of its row, an array of that shape.
 
     >>> rows, where = distinct_rows(np.array([3, 1, 3]), np.array([5, 5, 5]))
     >>> rows.tolist(), where.tolist()
@@ -116,14 +119,14 @@ def distinct_rows(*columns: IntArray) -> tuple[IntArray, IntArray]:
 
 
 STAKES: FloatArray = np.array([0.95 * 2.0 ** (-0.5 * k) for k in range(16)])
-"""Stakes that the e-value averages over, from 0.95 to 0.005: if j has a share theta of the votes for j or A, the best
-stake is ``2 theta - 1``. Heuristic: affects power, not validity."""
+"""Stakes, from 0.95 to 0.005 of the wealth, over which ``log_wealth_of_votes`` averages: if j has a share theta of the
+votes for j or A, the best stake is ``2 theta - 1``. Heuristic: affects power, not validity."""
 
 WEALTH_ROUNDING = 1e-14
-"""Share by which the logarithm of each factor is lowered; covers the rounding of sums of count times logarithm (F8)."""
+"""Share by which the logarithm of each factor of an e-value is lowered, for the rounding of counts times it (F8)."""
 
 SMALLEST_P_VALUE = 1e-200
-"""Lower clamp of the p-value: SciPy's tail is 0 once ``2^-n`` is, where the true one may be 4e-254 (n = 1,075)."""
+"""Lower clamp of a p-value: SciPy returns 0 once ``2^-n`` underflows, where the true one may be 4e-254 (n = 1,075)."""
 
 
 def _log_factors(y: float) -> FloatArray:
@@ -142,11 +145,11 @@ def _average(terms: FloatArray) -> FloatArray:
 
 
 def log_wealth_of_votes(wins: ArrayLike, losses: ArrayLike) -> FloatArray:
-    """Return a lower bound of the logarithm of the e-value of ``wins`` votes for j and ``losses`` for A.
+    """Return the log e-value, rounded down, of ``wins`` votes for a class j and ``losses`` for a class A.
 
-    **Guarantee.** If ``p_j <= p_A``, then ``P(the value ever reaches ln(1/alpha)) <= alpha``, for every alpha at once:
-    any-time, one-sided, for independent draws, whatever the stopping rule; j and A are fixed before the draws.
-    Rises with wins, falls with losses at a fixed sum.
+    **Guarantee.** If a draw votes for j with a probability ``p_j <= p_A``, then ``P(the value ever reaches
+    ln(1/alpha)) <= alpha``, for every alpha at once: any-time, one-sided, for independent draws, whatever the stopping
+    rule; j and A are fixed before the draws. The value rises with wins where wins + losses stay the same.
 
     >>> print(log_wealth_of_votes([18, 600], [2, 450]).round(4))
     [4.8172 8.4753]
@@ -158,10 +161,12 @@ def log_wealth_of_votes(wins: ArrayLike, losses: ArrayLike) -> FloatArray:
 
 
 def tail_of_votes(wins: ArrayLike, losses: ArrayLike) -> FloatArray:
-    """Return an upper bound of ``P(Bin(wins + losses, 1/2) >= wins)``, for a number of draws fixed beforehand.
+    """Return the p-value of ``wins`` votes for a class j, ``losses`` for a class A, against "j is no likelier than A".
 
-    **Guarantee.** If ``p_j <= p_A``, it is at most alpha with probability at most alpha, at that one number of draws:
-    given how many draws vote for either class, the wins are binomial with a share of at most one half (T21, F5).
+    **Guarantee.** If a draw votes for j with a probability ``p_j <= p_A``, the p-value is at most alpha with
+    probability at most alpha, at one number of draws fixed beforehand: it is ``P(Bin(wins + losses, 1/2) >= wins)``,
+    rounded up, and given how many draws vote for either class, the wins are binomial with a share of at most one half
+    (T21, F5).
 
     >>> print(tail_of_votes([18, 0], [2, 5]).round(6))
     [2.01e-04 1.00e+00]

@@ -52,24 +52,29 @@ from buckler.files import usable_cores
 from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind
 
 MARGIN_STEP = 2.0**-30
-"""Step of the grid of margins; so fine that it does not affect limits."""
+"""Step of the grid of margins by which outcomes are ordered; so fine that it does not affect limits."""
 GUARD = 2.0 * 150.0 * 2.0**-53
-"""Distance by which D must clear ``z^2``, per unit of ``n + 200``: twice the rounding error of D (F3)."""
+"""Distance by which a deviance must clear ``z^2``, per unit of ``n + 200``: twice its rounding error (F3)."""
 NEAR = 1e-5
 """A deviance this close to ``z^2`` is computed again from COLD. The error of a rough fit is far smaller."""
 COLD = -0.7
-"""Start t of every fit that decides whether an outcome reaches a margin. Heuristic: affects speed, not results."""
+"""Curve parameter t from which every fit starts that decides whether an outcome reaches a margin. Heuristic: affects
+speed, not results."""
 SMALLEST_Z = 0.5
-"""Lower clamp of z, for alpha above 0.31; any z makes a valid ordering, one near 0 a useless one."""
+"""Lower clamp of ``z = Phi^-1(1 - alpha)``, for alpha above 0.31; any z makes a valid ordering, one near 0 a useless
+one."""
 TIGHT, ROUGH = 1e-10, 1e-5
-"""Last relative step of the fit, by Newton's rule, which leaves an error of about its square: far below NEAR in D."""
+"""Relative step of Newton's rule at which a fit ends, which leaves an error of about its square: far below NEAR in the
+deviance."""
 
 
 @inner
 def quantile_fit(a1: float, a2: float, a3: float, L: float, start: float, tolerance: float) -> float:
-    """Return the ``t < 0`` that minimises ``-sum a_i log q_i`` on the quantile curve, which is convex in ``t``.
+    """Return the ``t < 0`` at which the trinomial of quantile margin ``L`` is likeliest for counts ``a1, a2, a3``.
 
-    Convex because ``Phi`` is log-concave and ``q3`` is the Gaussian mass of an interval whose ends are linear in t.
+    Its probabilities ``q_i(t)`` are those of ``curve_point``. ``-sum a_i log q_i(t)`` is convex, since ``Phi`` is
+    log-concave and ``q3`` is the Gaussian mass of an interval whose ends are linear in t. Newton's rule goes from
+    ``start`` until a step is below ``tolerance``.
     """
     t = start
     low, high = -60.0, 0.0
@@ -106,7 +111,12 @@ def quantile_fit(a1: float, a2: float, a3: float, L: float, start: float, tolera
 def profile(
     kind: int, y1: float, y2: float, n: int, L: float, start: float, tolerance: float = TIGHT
 ) -> tuple[float, float, float, float]:
-    """Return the deviance D at the margin ``L``, its slope in y1, ``a1 - N q1`` at the fit, and the fitted t."""
+    """Return the profile deviance of votes y1, y2 of n at the margin ``L``, its slope in y1, ``a1 - N q1`` and t.
+
+    y1 are for the class, y2 for its rival. The last two are of the fit: ``a1`` is the shifted count of the class,
+    ``q1`` its fitted probability, ``N`` the sum of all shifted counts, t the parameter of the curve of margin L, on
+    which the fit goes from ``start`` until steps are below ``tolerance``.
+    """
     a1, a2, a3 = y1 + 0.5, y2 + 0.5, n - y1 - y2 + 0.5
     if kind == QUANTILE:
         a1, a2, a3 = y1 - 0.25, y2 + 0.6, n - y1 - y2 + 0.6
@@ -132,7 +142,10 @@ def profile(
 
 @compiled
 def reaches_margin(kind: int, y1: int, y2: int, n: int, k: int, zz: float) -> bool:
-    """Return whether ``y`` reaches the margin ``k * MARGIN_STEP``, fitted from the fixed start."""
+    """Return whether the votes y1, y2 of n reach the margin ``k * MARGIN_STEP``.
+
+    They do if the estimated margin lies above it, and its deviance from the votes is at least ``zz``.
+    """
     if kind == QUANTILE and y1 == 0:
         return False
     deviance, _, excess, _ = profile(kind, y1, y2, n, k * MARGIN_STEP, COLD, TIGHT)
@@ -141,7 +154,10 @@ def reaches_margin(kind: int, y1: int, y2: int, n: int, k: int, zz: float) -> bo
 
 @compiled
 def value(kind: int, x1: int, x2: int, n: int, zz: float) -> int:
-    """Return a k, by bisection: (x1, x2) reaches margin k with ``GUARD`` to spare, and not k + 1; or the lowest k."""
+    """Return the number k by which the outcome (x1, x2) of n draws is ordered, a margin in units of ``MARGIN_STEP``.
+
+    Found by bisection: the outcome reaches margin k with ``GUARD`` to spare, and not margin k + 1; or k is the lowest.
+    """
     needed = zz + GUARD * (n + 200)
     low = int((-1.0 if kind == PROBABILITY else -40.0) / MARGIN_STEP)
     high = -low
@@ -156,10 +172,11 @@ def value(kind: int, x1: int, x2: int, n: int, zz: float) -> int:
 
 @inner
 def settled(y: int, first: int, j: int, n: int, deviance: float, slope: float, zz: float) -> bool:
-    """Return whether D and its slope at ``y`` show that ``first`` reaches the margin and ``first - 1`` does not.
+    """Return whether ``first`` votes for the class are shown to reach a margin, and ``first - 1`` not to.
 
-    D lies above its tangent and below a parabola (T7; of quantile margins only for ``L >= 0``). Both must clear
-    ``z^2`` by ``NEAR``, where any evaluation of D decides alike. The tangent at a ``first`` below the estimate would be
+    ``deviance`` and ``slope`` are those at ``y`` votes for the class, ``j`` for its rival, of n. The deviance D lies
+    above its tangent and below a parabola (T7; of quantile margins only for ``L >= 0``). Both must clear ``zz = z^2``
+    by ``NEAR``, where any evaluation of D decides alike. The tangent at a ``first`` below the estimate would be
     negative, so a ``first`` that passes lies above it.
     """
     ahead, behind = first - y, first - 1 - y
@@ -175,7 +192,11 @@ def settled(y: int, first: int, j: int, n: int, deviance: float, slope: float, z
 def first_reaching(
     kind: int, j: int, n: int, k: int, zz: float, floor: int, guess: int, start: float
 ) -> tuple[int, float]:
-    """Return the least ``y1 >= floor`` with which (y1, j) reaches margin k, or ``n - j + 1``; and t of the last fit."""
+    """Return the fewest votes for the class, from ``floor`` up, that reach margin k beside ``j`` for its rival; and t.
+
+    ``n - j + 1`` if none do. The search starts from ``guess`` votes; fits start from ``start``, and t is that of the
+    last one.
+    """
     low, high = floor - 1, n - j + 1
     y = min(max(guess, floor), n - j)
     t = start
@@ -208,7 +229,7 @@ def first_reaching(
 
 @compiled
 def fill_boundary(kind: int, n: int, k: int, zz: float, c: IntArray) -> int:
-    """Fill ``c`` with the boundary of ``R_k``, column by column, and return how many columns are nonempty.
+    """Fill ``c`` with the boundary of the outcomes that reach margin k (``region_boundary``); return its length.
 
     For the quantile margin outcomes with ``x1 = 0`` are ordered below all others: no limit but -inf holds there, and
     kept out of every other region they cost those nothing.
@@ -225,25 +246,26 @@ def fill_boundary(kind: int, n: int, k: int, zz: float, c: IntArray) -> int:
 
 
 def deviance_needed(alpha: float) -> float:
-    """Return ``z^2``, the deviance with which an outcome reaches a margin."""
+    """Return ``z^2``, the deviance with which an outcome reaches a margin: ``z = Phi^-1(1 - alpha)``, at least 0.5."""
     return max(-float(ndtri(alpha)), SMALLEST_Z) ** 2
 
 
 def region_boundary(kind: int, n: int, k: int, zz: float) -> IntArray:
-    """Return the boundary of ``R_k``: the smallest x1 that reaches margin k, for x2 = 0, 1, ... while there is one."""
+    """Return for x2 = 0, 1, ... the fewest votes x1 with which (x1, x2) reaches margin k, while there are any."""
     c = np.zeros(n + 1, dtype=np.int64)
     return c[: fill_boundary(kind, n, k, zz, c)].copy()
 
 
 AIM = 1e-6
-"""The search aims at ``alpha (1 - AIM)``, so that the proof can close; it lowers limits by about ``AIM / sqrt(n)``."""
+"""The search aims at a probability of ``alpha (1 - AIM)``, so that the proof that it is at most alpha can close; this
+lowers limits by about ``AIM / sqrt(n)``."""
 LARGEST_EXACT_N = 1_000_000
 """Largest n for which the floating error is accounted for (F1 to F4)."""
 SMALLEST_EXACT_ALPHA = 1e-12
 """Smallest alpha for which the floating error is accounted for (F1), and checked in ball arithmetic."""
 LARGEST_ORDERED_AGAIN = 1000
-"""Largest n for which the outcomes of a plateau are ordered a second time; this raises limits at n = 1000 by 0.03 % on
-average."""
+"""Largest n for which the outcomes of a plateau (``Plateau``) are ordered a second time; this raises limits at n = 1000
+by 0.03 % on average."""
 PLATEAU_TOLERANCE = 1e-6
 """Largest difference of limits in a plateau, and so the most that the second ordering can lower a limit."""
 PLATEAU_HALVINGS = 12
@@ -257,17 +279,18 @@ ATTEMPTS, CLIMBS, PATIENT = 100, 12, 6
 margin is lowered too, by ``FIRST_RETREAT`` and then twice as much each time: 94 doublings pass the lowest margin."""
 FIRST_RETREAT = 1e-9
 SETTLED_SHARE = 0.05
-"""The search stops where the margin moves by less than this share of ``AIM / sqrt(n)``."""
+"""``invert`` goes on to the proof once the margin moves by less than this share of ``AIM / sqrt(n)``."""
 PART = 64
-"""Outcomes that a thread takes at a time."""
+"""Outcomes whose limits a thread computes at a time."""
 CODE = {"probability": PROBABILITY, "quantile": QUANTILE}
 
 
 @compiled
 def invert(kind: int, hint: float, region: Region, alpha: float) -> float:
-    """Return a margin ``L`` for which ``sup {P_q : theta(q) <= L} <= alpha`` is proved.
+    """Return the largest margin L found for which ``P_q(region) <= alpha`` is proved for all q of margin at most L.
 
-    If no margin is proved, the trivial limit: -1 of probability margins, -inf of quantile margins.
+    The search starts from ``hint``. If no margin is proved, the trivial limit comes back: -1 of probability margins,
+    -inf of quantile margins.
 
     **Guarantee.** ``supremum_at_most`` has proved every margin that is returned, however it was found.
     """
@@ -301,10 +324,10 @@ def invert(kind: int, hint: float, region: Region, alpha: float) -> float:
 
 
 def region_limit(c: IntArray, n: int, alpha: float, margin: MarginKind, hint: float) -> float:
-    """Return the largest margin found for which ``P_q(region) <= alpha`` is proved for all q of that margin or less.
+    """Return the lower limit of the margin shared by the outcomes at the edge of a region, by ``invert``.
 
-    ``c`` is the boundary of the region (``trinomial``), ``hint`` a first guess. If the region holds (0, 0), the limit
-    of the quantile margin is -inf.
+    ``c`` is the boundary of the region, ``{(x1, x2): x1 >= c[x2]}`` of n draws, ``hint`` a first guess. If the region
+    holds (0, 0), the limit of the quantile margin is -inf.
     """
     kind = CODE[margin]
     if c[0] <= 0:
@@ -315,20 +338,20 @@ def region_limit(c: IntArray, n: int, alpha: float, margin: MarginKind, hint: fl
 
 
 class Plateau(NamedTuple):
-    """Outcomes of nearly the same limit: their values go from ``low`` up to that of an edge outcome (x1, n - x1)."""
+    """Outcomes of nearly the same limit, from ``value`` ``low`` up to that of an edge outcome (x1, n - x1)."""
 
     low: int
     top: float
     """Largest limit of an outcome here; the limits of the others are at least ``top - PLATEAU_TOLERANCE``."""
     outer: IntArray
-    """Boundary of the outcomes with a value of ``low`` or more."""
+    """Boundary, as that of a ``Region``, of the outcomes with a value of ``low`` or more."""
     inner: IntArray
     """Boundary of the outcomes above the plateau."""
 
 
 @lru_cache(maxsize=REMEMBERED)
 def edge_value(x1: int, n: int, alpha: float, margin: MarginKind) -> int:
-    """Return the value of the outcome ``(x1, n - x1)``; it does not fall as ``x1`` rises (F3)."""
+    """Return the number that orders the outcome ``(x1, n - x1)`` (``value``); it does not fall as ``x1`` rises (F3)."""
     return int(value(CODE[margin], x1, n - x1, n, deviance_needed(alpha)))
 
 
@@ -336,8 +359,8 @@ def edge_value(x1: int, n: int, alpha: float, margin: MarginKind) -> int:
 def find_plateau(x1: int, n: int, alpha: float, margin: MarginKind) -> Plateau | None:
     """Return the plateau whose highest outcome is ``(x1, n - x1)``, or None if its limit is infinite.
 
-    Its lowest value, above that of the next edge outcome, is found by bisection: the region of that value has a limit
-    of at least ``top - PLATEAU_TOLERANCE``.
+    Bisection finds its lowest value, which lies above that of the edge outcome below: the region of that value has a
+    limit of at least ``top - PLATEAU_TOLERANCE``.
     """
     kind, zz = CODE[margin], deviance_needed(alpha)
     below, high = edge_value(x1 - 1, n, alpha, margin), edge_value(x1, n, alpha, margin)
@@ -358,8 +381,9 @@ def find_plateau(x1: int, n: int, alpha: float, margin: MarginKind) -> Plateau |
 def outcome_region(x1: int, x2: int, n: int, alpha: float, margin: MarginKind) -> tuple[IntArray, float]:
     """Return the boundary of the outcomes ordered at or above ``(x1, x2)``, and a first guess of the limit.
 
-    Outcomes are ordered by value; those of one plateau by fewer votes ``x2``, then by more votes ``x1``. With the
-    quantile margin the outcomes with ``x1 = 0`` come last, and their region holds every outcome.
+    ``x1`` votes are for the class, ``x2`` for its rival, of n; the boundary is that of a ``Region``. Outcomes are
+    ordered by ``value``; those of one plateau by fewer votes ``x2``, then by more votes ``x1``. With the quantile
+    margin the outcomes with ``x1 = 0`` come last, and their region holds every outcome.
     """
     kind, zz = CODE[margin], deviance_needed(alpha)
     if x1 == 0 and kind == QUANTILE:
@@ -377,15 +401,15 @@ def outcome_region(x1: int, x2: int, n: int, alpha: float, margin: MarginKind) -
 
 
 def buehler_lower(x1: int, x2: int, n: int, alpha: float, margin: MarginKind) -> float:
-    """Return the exact lower limit of the margin from counts ``x1`` (class), ``x2`` (rival) of ``n`` draws.
+    """Return Buehler's lower limit of the margin of a class with ``x1`` of ``n`` votes over a rival with ``x2``.
 
-    **Guarantee.** For a trinomial with cell probabilities ``q``, ``P(limit(X) > theta(q)) <= alpha``; one-sided, a
-    lower limit for fixed n, no other assumption. Rounded down: never above the exact one, and below it by about ``AIM /
-    sqrt(n)``. ``theta`` is ``q1 - q2`` ("probability") or ``Phi^-1(q1) - Phi^-1(q2)`` ("quantile"). The limit rises
-    with ``x1`` and falls with ``x2``; it may be negative. It need not rise with alpha, since another alpha orders
-    outcomes differently. ``q = (0, 0, 1)`` has quantile margin -inf by convention, so that limit is -inf when the
-    outcome (0, 0) is ordered at or above the one seen. A probability margin is never below -1, which is returned when
-    nothing more is proved.
+    **Guarantee.** For counts X that are trinomial with the probabilities ``q = (q1, q2, q3)`` of class, rival and the
+    rest, ``P(limit(X) > theta(q)) <= alpha``; one-sided, a lower limit for fixed n, no other assumption. The margin
+    ``theta`` is ``q1 - q2`` ("probability") or ``Phi^-1(q1) - Phi^-1(q2)`` ("quantile"). Rounded down: never above the
+    exact limit, and below it by about ``AIM / sqrt(n)``. The limit rises with ``x1`` and falls with ``x2``; it may be
+    negative. It need not rise with alpha, since another alpha orders outcomes differently. ``q = (0, 0, 1)`` has
+    quantile margin -inf by convention, so that limit is -inf when the outcome (0, 0) is ordered at or above the one
+    seen. A probability margin is never below -1, which is returned when nothing more is proved.
 
     >>> round(buehler_lower(100, 0, 100, 1e-3, "quantile"), 5)
     3.00095
@@ -408,7 +432,9 @@ def _remembered(x1: int, x2: int, n: int, alpha: float, margin: MarginKind) -> f
 def exact_margin_lower(
     top: ArrayLike, runner_up: ArrayLike, n: ArrayLike, alpha: float, margin: MarginKind = "quantile"
 ) -> FloatArray:
-    """Return exact lower limits of the margin for arrays of counts, which broadcast; repeated triples are solved once.
+    """Return Buehler's lower limits of margins of classes with ``top`` of ``n`` votes over rivals with ``runner_up``.
+
+    The three arrays broadcast; repeated triples are solved once.
 
     **Guarantee.** Each entry alone is a one-sided ``1 - alpha`` lower limit of its margin, rounded down (see
     ``buehler_lower``).

@@ -22,7 +22,7 @@ from numba.extending import register_jitable
 F = TypeVar("F", bound=Callable[..., object])
 
 SOURCES = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))).hexdigest()
-"""Digest of every source of this room."""
+"""Digest of every source file of ``buckler.bounds``."""
 
 ONCE = "compiling kernels for this machine: some seconds, once"
 EVERY_TIME = (
@@ -86,12 +86,12 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wra
 
 
 def inner(function: F) -> F:
-    """Return a function that numba compiles, and caches, with the kernels that call it; Python runs it uncompiled."""
+    """Return a function that numba compiles into the kernels that call it; called from Python it runs uncompiled."""
     return cast(F, register_jitable(no_cpython_wrapper=True, **_OPTIONS)(function))
 
 
 def compiled(function: F) -> F:
-    """Compile a kernel that Python calls; it keeps the type of the function."""
+    """Return a function as a kernel that numba compiles when Python first calls it, and keeps on disk."""
     kernel = njit(**_OPTIONS)(function)
     if kernel is not function:  # else NUMBA_DISABLE_JIT
         kernel._cache = _Cache(function)  # noqa: SLF001

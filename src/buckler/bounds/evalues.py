@@ -32,23 +32,24 @@ SUPREMUM_ROUNDING = 1e-13
 """Relative allowance for rounding in a supremum (F8); without it, at most 1e-15 is missing in tests."""
 
 LOWEST_T = -37.0
-"""Lowest parameter t of a boundary point: ``Phi`` underflows at -38.4, and any larger t is sound."""
+"""Lowest parameter t of a boundary point of the null: ``Phi`` underflows at -38.4, and any larger t is sound."""
 
 RAY_REACH = 2.5
-"""The rays start at boundary points down to ``q1 = Phi(-RAY_REACH)``, six votes in a thousand."""
+"""Rays of alternatives start at points of the null's boundary down to ``q1 = Phi(-RAY_REACH)``, six votes in a
+thousand."""
 
 RAY_SPACING = 0.25
-"""Distance of neighbouring rays in t."""
+"""Distance of neighbouring rays in the parameter t of the boundary points where they start."""
 
 RAY_RATIO, RAY_POINTS = 0.8, 30
-"""Ratio and number of the points on a ray, whose places ``1 - sqrt(1 - lambda/lambda_max)`` are geometric."""
+"""Ratio of neighbouring points' places ``1 - sqrt(1 - lambda/lambda_max)`` on a ray, and number of points."""
 
 POINT_POWER, RAY_POWER = 0.6, 3.0
-"""Exponents of the weight of a point: of its place ``1 - sqrt(1 - lambda/lambda_max)`` on the ray, and, inverse, of the
-ray's number, counted from the binary edge."""
+"""Exponents of a point's weight in the mixture: of its place ``1 - sqrt(1 - lambda/lambda_max)`` on the ray, and,
+inverse, of the ray's number, counted from the one that starts at ``q1 + q2 = 1``."""
 
 LAMBDA_HALVINGS = 60
-"""Bisection steps for the best lambda, enough for double precision."""
+"""Bisection steps for the best lambda in ``distance_to_half_space``, enough for double precision."""
 
 LOG_ROUNDING = 1e-14
 """Relative and absolute allowance by which ``ln(1/alpha)``, the log wealth that rejects, is rounded up."""
@@ -74,7 +75,10 @@ def _check_margin(L: object) -> float:
 
 
 def check_three(name: str, values: ArrayLike) -> FloatArray:
-    """Return three nonnegative numbers, one for each outcome of a draw, in the last axis."""
+    """Return ``values`` as an array ``[..., 3]``; raise InvalidInput unless they are that, and nonnegative numbers.
+
+    The last axis holds a number for each outcome of a draw: first class, second class, neither.
+    """
     array = check_float_array(name, values)
     if array.ndim == 0 or array.shape[-1] != 3 or (array < 0.0).any():
         raise InvalidInput(f"{name} must hold three nonnegative numbers in its last axis; got {show(values)}")
@@ -82,15 +86,20 @@ def check_three(name: str, values: ArrayLike) -> FloatArray:
 
 
 def null_supremum(a: ArrayLike, L: float) -> FloatArray:
-    """Return an upper bound of ``sup of E_q[a] over q in H0(L)`` for factors ``a[..., 3]``, tight to 1e-12.
+    """Return the largest mean of factors ``a[..., 3]`` under a quantile margin of at most ``L``, rounded up.
 
-    **Guarantee.** Never below the exact supremum, for any nonnegative ``a``: floating error is included.
+    A draw is of the first class, the second or neither, with probabilities q, and its factor is ``a[..., 0]``, ``[...,
+    1]`` or ``[..., 2]``. The supremum of ``E_q[a]`` is over ``H0(L) = {q : Phi^-1(q1) - Phi^-1(q2) <= L}``, ``L >= 0``.
+
+    **Guarantee.** Never below the exact supremum, for any nonnegative ``a``: floating error is included; tight to
+    1e-12.
 
     The mean is linear in q, so its supremum is at an extreme point of ``H0(L)``: the corners ``(0,1,0)`` and
-    ``(0,0,1)``, with values a2 and a3, or the boundary curve. On the curve it exceeds a3 only if ``a1 > a3``; then it
-    is ``a3 + (a1 - a3) h`` with ``h = Phi(t + L/2) - c Phi(t - L/2)``, where ``c = (a3 - a2)/(a1 - a3)`` is the slope
-    and ``t = -ln(c)/L`` its point of tangency, or ``t = 0`` if ``c < 1``, where the curve meets ``q3 = 0``. The tangent
-    at *any* t of slope ``exp(-L t) <= c`` lies above the curve, so t is rounded towards 0 and its own slope used.
+    ``(0,0,1)``, with the second and third factor, a2 and a3, as values, or the boundary curve. On the curve it exceeds
+    a3 only if ``a1 > a3``; then it is ``a3 + (a1 - a3) h`` with ``h = Phi(t + L/2) - c Phi(t - L/2)``, where ``c =
+    (a3 - a2)/(a1 - a3)`` is the slope and ``t = -ln(c)/L`` its point of tangency, or ``t = 0`` if ``c < 1``, where the
+    curve meets ``q3 = 0``. The tangent at *any* t of slope ``exp(-L t) <= c`` lies above the curve, so t is rounded
+    towards 0 and its own slope used.
 
     >>> print(null_supremum([1.5, 0.25, 0.75], 1.0).round(10))
     1.1143280766
@@ -111,7 +120,9 @@ def null_supremum(a: ArrayLike, L: float) -> FloatArray:
 
 
 def log_factors(a: ArrayLike, supremum: FloatArray) -> FloatArray:
-    """Return lower bounds of ``ln(a / supremum)``: the logarithms of factors with mean at most one under the null.
+    """Return ``ln(a / supremum)``, rounded down: logarithms of factors whose mean is at most one under the null.
+
+    ``a[..., 3]`` holds a factor for each outcome of a draw, ``supremum`` the largest mean that it has under the null.
 
     **Guarantee.** ``E_q[exp(log_factors)] <= 1`` for every q of which ``supremum`` bounds ``E_q[a]``, whatever ``a``: a
     likelihood ratio ``p / q~`` against a poorly optimised q~ loses power, never validity. Each value is low by 1e-14 of
@@ -128,16 +139,21 @@ def log_factors(a: ArrayLike, supremum: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mixture:
-    """An average of products of factors: ``sum over g of exp(log_weights[g] + counts @ logs[g])``."""
+    """E-value of a sequence of draws: a weighted average of products, each with one factor for every draw.
+
+    ``logs[g]`` are the logarithms of product g's factors for a draw of the first class, of the second, of neither. The
+    e-value of ``counts`` of the three is ``sum over g of exp(log_weights[g] + counts @ logs[g])``.
+    """
 
     logs: FloatArray
     log_weights: FloatArray
 
     def log_wealth(self, x1: ArrayLike, x2: ArrayLike, n: ArrayLike) -> FloatArray:
-        """Return a lower bound of the log e-value of ``n`` draws, x1 of the pair's first class and x2 of its second.
+        """Return the log e-value, rounded down, of ``n`` draws, ``x1`` of the first class and ``x2`` of the second.
 
-        **Guarantee.** For draws with ``q`` in ``H0(L)``, ``P(some n >= 1 has log_wealth >= ln(1/alpha)) <= alpha``,
-        for every alpha at once: any-time, one-sided, for independent draws. Nonincreasing in x2 at fixed x1 and n.
+        **Guarantee.** Where the margin is at most the L that the mixture was made for, ``P(some n >= 1 has log_wealth
+        >= ln(1/alpha)) <= alpha``, for every alpha at once: any-time, one-sided, for independent draws. Nonincreasing
+        in x2 at fixed x1 and n.
 
         >>> wealth = tangent_mixture(2 * 1.2815515655446004)
         >>> print(wealth.log_wealth([108, 109], [1, 1], [109, 110]).round(4))
@@ -156,10 +172,12 @@ class Mixture:
 
 @lru_cache(maxsize=1024)
 def tangent_mixture(L: float) -> Mixture:
-    """Return the mixture over rays (by their boundary point t) and over points on each ray (by lambda).
+    """Return e-values against "the quantile margin is at most L", ``L >= 0``, as a ``Mixture``.
 
-    A point on a ray is placed by ``1 - sqrt(1 - lambda/lambda_max)``, geometrically: alternatives near the null are
-    told apart on the scale of their distance from it, which is what the draws needed to see them can resolve.
+    It averages over rays of alternatives, each from a boundary point t of the null, and over points on each ray, given
+    by lambda, which is 0 at the boundary. The places ``1 - sqrt(1 - lambda/lambda_max)`` of a ray's points are
+    geometric: alternatives near the null are told apart on the scale of their distance from it, which is what the draws
+    needed to see them can resolve.
     """
     L = _check_margin(L)
     # Slopes beyond e^500 are left out: they bet against classes of probability zero, and would overflow.
@@ -177,10 +195,11 @@ def tangent_mixture(L: float) -> Mixture:
 
 
 def distance_to_null(p: FloatArray, L: float) -> FloatArray:
-    """Return the signed root of twice the least ``KL(p || q)`` over q of quantile margin L, for ``p[..., 3]``.
+    """Return the distance of trinomials ``p[..., 3]`` from quantile margin ``L``: ``sqrt(2 min KL(p || q))``, signed.
 
-    Positive where p has a larger margin, negative where it has a smaller one. Heuristic: a plan, not a bound; accurate
-    to about 1e-9, found by zooming into a grid on the curve between the points that share ``p1`` and ``p2`` with p.
+    The minimum is over the q of that margin; the sign is plus where p has a larger margin. Heuristic: a plan, not a
+    bound; accurate to about 1e-9, found by zooming into a grid on the curve between the points that share ``p1`` and
+    ``p2`` with p.
 
     >>> print(distance_to_null(np.array([[0.99, 0.01, 0.0], [0.5, 0.5, 0.0]]), 2.0).round(4))
     [ 0.5166 -0.7921]
@@ -201,9 +220,13 @@ def distance_to_null(p: FloatArray, L: float) -> FloatArray:
 
 
 def half_space_supremum(a: ArrayLike, L: float) -> FloatArray:
-    """Return an upper bound of ``sup of E_q[a] over q1 - q2 <= L`` for factors ``a[..., 3]``, tight to 1e-12.
+    """Return the largest mean of factors ``a[..., 3]`` under a probability margin of at most ``L``, rounded up.
 
-    **Guarantee.** Never below the exact supremum, for any nonnegative ``a``: floating error is included.
+    A draw is of the first class, the second or neither, with probabilities q, and its factor is ``a[..., 0]``, ``[...,
+    1]`` or ``[..., 2]``. The supremum of ``E_q[a]`` is over the q with ``q1 - q2 <= L``, ``0 <= L <= 1``.
+
+    **Guarantee.** Never below the exact supremum, for any nonnegative ``a``: floating error is included; tight to
+    1e-12.
 
     The mean is linear in q, so its supremum is at an extreme point of the null: the corners ``(0, 1, 0)`` and
     ``(0, 0, 1)``, or where the boundary leaves the simplex, ``((1 + L)/2, (1 - L)/2, 0)`` and ``(L, 0, 1 - L)``.
@@ -220,7 +243,9 @@ def half_space_supremum(a: ArrayLike, L: float) -> FloatArray:
 
 @lru_cache(maxsize=1024)
 def half_space_mixture(L: float) -> Mixture:
-    """Return the mixture over lambda alone, whose points are placed and weighted as on a ray of ``tangent_mixture``.
+    """Return e-values against "the probability margin is at most L", ``0 <= L <= 1``, as a ``Mixture``.
+
+    It averages over one grid of stakes lambda, placed and weighted as the points of a ray of ``tangent_mixture``.
 
     **Guarantee.** For draws with ``q1 - q2 <= L``, ``P(some n >= 1 has log_wealth >= ln(1/alpha)) <= alpha``, for every
     alpha at once: any-time, one-sided, for independent draws (theory T16).
@@ -236,10 +261,11 @@ def half_space_mixture(L: float) -> Mixture:
 
 
 def distance_to_half_space(p: FloatArray, L: float) -> FloatArray:
-    """Return the signed root of twice the least ``KL(p || q)`` over ``q1 - q2 = L``, for ``p[..., 3]``.
+    """Return the distance of trinomials ``p[..., 3]`` from probability margin L: ``sqrt(2 min KL(p || q))``, signed.
 
-    Positive where p has a larger difference. A plan, not a bound: accurate to about 1e-9. The divergence is the most
-    that ``E_p[ln(1 + lambda (v - L))]`` can be, found by the sign of its slope in lambda.
+    The minimum is over the q with ``q1 - q2 = L``; the sign is plus where p has a larger margin. A plan, not a bound:
+    accurate to about 1e-9. The divergence is the most that ``E_p[ln(1 + lambda (v - L))]`` can be, v the outcome's 1,
+    -1 or 0, found by the sign of its slope in lambda.
 
     >>> print(distance_to_half_space(np.array([[0.9, 0.1, 0.0], [0.6, 0.4, 0.0]]), 0.5).round(6))
     [ 0.380684 -0.328984]

@@ -15,13 +15,14 @@ from buckler.errors import InvalidInput, check_alpha, check_float_array, check_r
 from buckler.types import ArrayLike, FloatArray
 
 LIMIT_SLACK = 2e-14
-"""Subtracted from every limit, in units of the largest magnitude of the range: 180 roundoffs (F7)."""
+"""Subtracted from every limit against rounding, in units of the larger of ``|low|`` and ``|high|``: 180 roundoffs
+(F7)."""
 
 
 def check_draws(x: ArrayLike, low: object, high: object, least: int = 1) -> tuple[FloatArray, float, float]:
-    """Return draws as contiguous ``[columns, n]``, and the ends of their range, checked.
+    """Return draws ``x``, ``[n]`` or ``[n, columns]``, as a contiguous ``[columns, n]``, with ``low`` and ``high``.
 
-    Every draw must lie in [low, high], ``low < high``, and n be at least ``least``.
+    Raise InvalidInput unless every draw lies in [low, high], ``low < high``, and n is at least ``least``.
     """
     left, right = check_real("low", low), check_real("high", high)
     if not left < right:
@@ -40,10 +41,11 @@ def check_draws(x: ArrayLike, low: object, high: object, least: int = 1) -> tupl
 def limits_of_columns(
     x: ArrayLike, low: float, high: float, find: Callable[[FloatArray], FloatArray], least: int = 1
 ) -> FloatArray:
-    """Return each column's limit: ``find`` of the draws ``[columns, n]`` scaled to [0, 1], scaled back, rounded down.
+    """Return the lower limit of each column's mean, rounded down, for draws ``x``, ``[n]`` or ``[n, columns]``.
 
-    A limit is lowered to the sample mean, which a running maximum over prefixes can pass, and which would be of no use;
-    and raised to ``low``, below which no mean is.
+    ``find`` takes the draws scaled to [0, 1], ``[columns, n]``, and returns a limit for each column, which is scaled
+    back. A limit above the sample mean, as a running maximum over prefixes may be, would be of no use and is lowered to
+    it; one below ``low``, below which no mean is, is raised to that. n must be at least ``least``.
     """
     draws, left, right = check_draws(x, low, high, least)
     ends = find(np.clip((draws - left) / (right - left), 0.0, 1.0))
@@ -52,7 +54,7 @@ def limits_of_columns(
 
 
 def hoeffding_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0) -> FloatArray:
-    """Return Hoeffding's lower limit of the mean.
+    """Return Hoeffding's lower limit of the mean of each column of draws ``x``, ``[n]`` or ``[n, columns]``.
 
     **Guarantee.** For independent draws in [low, high] with a common mean, ``P(limit > mean) <= alpha``; one-sided,
     fixed n. Rounded down.
@@ -67,13 +69,13 @@ def hoeffding_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 
 
 
 def bernstein_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0) -> FloatArray:
-    """Return the empirical Bernstein lower limit of the mean; needs two draws.
+    """Return the empirical Bernstein lower limit of each column's mean, for draws ``x``, ``[n]`` or ``[n, columns]``.
 
     **Guarantee.** For independent, identically distributed draws in [low, high], ``P(limit > mean) <= alpha``;
     one-sided, fixed n. Rounded down.
 
     ``mean - sqrt(2 V ln(2/alpha) / n) - 7 (high - low) ln(2/alpha) / (3 (n - 1))``, V the unbiased sample variance
-    (Maurer & Pontil 2009, theorem 4, whose logarithm is of ``2/alpha``: one half pays for the variance).
+    (Maurer & Pontil 2009, theorem 4, whose logarithm is of ``2/alpha``: one half pays for the variance); n at least 2.
 
     >>> round(float(bernstein_lower(np.tile([0.8, 1.0], 50), 0.001)), 6)
     0.681668
@@ -125,7 +127,9 @@ def _sequence(y: FloatArray, log_goal: float) -> float:
 
 
 def sequence_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0) -> FloatArray:
-    """Return the largest limit of the predictable plug-in empirical-Bernstein sequence, no more than the mean.
+    """Return the predictable plug-in empirical-Bernstein limit of each column's mean, for ``[n]`` or ``[n, columns]``.
+
+    It is the largest of the lower limits after each draw, but no more than the sample mean.
 
     **Guarantee.** For draws in [low, high] whose conditional mean given the past is constant (i.i.d. draws are such),
     ``P(limit > mean) <= alpha``; one-sided, and uniform over prefixes, so that n may be any stopping time. Rounded

@@ -36,11 +36,12 @@ from buckler.types import FloatArray
 INTERPOLANT_ROUNDING = 1e-7
 """Relative error, counted against alpha, that rounding may leave in an interpolant (F4)."""
 LONGEST_HALF = 4.0
-"""Largest half-width of a piece, in t: rounding of its points grows with it (F4)."""
+"""Largest half-width, in the curve's parameter t, of a piece that is interpolated: rounding grows with it (F4)."""
 FINEST_ERROR, COARSEST_ERROR = 5e-8, 0.2
 """Relative error allowed to an interpolant beside rounding: finer where the last piece came close to alpha."""
 DROP = 1e-10
-"""Share of alpha added to a probability for the columns it leaves out on each side."""
+"""Share of alpha added to a region's probability for the improbable counts of the rival that its sum leaves out, at
+either end."""
 MOST_HALVINGS = 24
 """Largest number of halvings of an interval in ``polynomial_ceiling``; each divides the slack of the bound by 4."""
 
@@ -49,8 +50,9 @@ MOST_HALVINGS = 24
 def log_excess(kind: int, L: float, a: float, b: float, u: float) -> tuple[float, float]:
     """Return two upper bounds of ``log(|q1| + |q2| + |q3|)`` over complex t: Re t in ``[a, b]``, ``|Im t| <= u`` (T9a).
 
-    The first is by bounds of the moduli that, divided by their sum, have a margin of at most L; inf if none is known.
-    The second is the smallest bound known.
+    The ``q_i`` are the probabilities at parameter t of the curve of margin L, as functions of complex t. The first
+    bound is by bounds of the moduli that, divided by their sum, have a margin of at most L; inf if none is known. The
+    second is the smallest bound known.
     """
     if kind == PROBABILITY:
         if a <= 0.0 or b >= 1.0:
@@ -93,7 +95,8 @@ def log_excess(kind: int, L: float, a: float, b: float, u: float) -> tuple[float
 def log_growth(kind: int, L: float, n: int, b: float, half: float, alpha: float) -> float:
     """Return an upper bound of ``log(|P| / max(P*, alpha))`` on the Bernstein ellipse around ``[b - 2 half, b]`` (T9).
 
-    P is the region's probability as a function of complex t, and P* its supremum along the curve.
+    P is a region's probability under n draws as a function of the complex parameter t of the curve of margin L, and P*
+    its supremum along the curve, real t.
     """
     inside, best = log_excess(kind, L, b - 2.25 * half, b + 0.25 * half, 0.75 * half)
     return min(n * inside, n * best - log(alpha))
@@ -101,9 +104,10 @@ def log_growth(kind: int, L: float, n: int, b: float, half: float, alpha: float)
 
 @compiled
 def polynomial_ceiling(coefficients: FloatArray, m: int, values: FloatArray, goal: float) -> tuple[float, float]:
-    """Return an upper bound of a Chebyshev series on [-1, 1] and the angle where it is attained.
+    """Return an upper bound of a Chebyshev series of degree ``m`` on [-1, 1], and the angle where it was largest.
 
-    Intervals are halved until their bounds are at most ``goal``, or MOST_HALVINGS is reached.
+    ``values`` are the series at the angles ``pi k / m``. Intervals are halved until their bounds are at most ``goal``,
+    or MOST_HALVINGS is reached.
     """
     bend = 0.0
     for k in range(1, m + 1):
@@ -147,7 +151,9 @@ def polynomial_ceiling(coefficients: FloatArray, m: int, values: FloatArray, goa
 
 @compiled
 def supremum_at_most(kind: int, L: float, region: Region, alpha: float) -> tuple[bool, float]:
-    """Return whether the region's probability is proved at most ``alpha`` along the curve, and t where the proof ended.
+    """Return whether a region's probability is proved at most ``alpha`` for margins up to ``L``, and a parameter t.
+
+    The proof goes along the curve of margin L, from its top down; t is where it ended.
 
     **Guarantee.** ``(True, _)`` is returned only if ``sup {P_q : theta(q) <= L} <= alpha``: the walk covers the whole
     curve, each piece is bounded from above, and three errors are counted against alpha: ``RELATIVE_ERROR``,
@@ -225,28 +231,28 @@ def supremum_at_most(kind: int, L: float, region: Region, alpha: float) -> tuple
 WIDEST = 80.0
 """Largest quantile margin of the search: beyond, ``Phi`` underflows."""
 SCANNED = 16
-"""Number of points of the curve that ``scan`` evaluates in one call."""
+"""Number of points of the curve that ``scan`` evaluates together."""
 FIRST_STEP, STRETCH, LONGEST_STEP = 0.3, 1.5, 0.12
-"""A scan's first step from the top, in units of ``1/n``, where one count more of the rest matters; then each this many
-times longer, up to an eighth of a normal deviation."""
+"""First step of ``scan`` from the top of the curve, in units of ``1/n``, where one count more of the rest matters; how
+many times longer each next one is; and the longest, in t: an eighth of a normal deviation."""
 LONGEST_SHIFT, LONGEST_SHARE = 0.04, 0.3
-"""Longest step of a scan for probability margins: in t, and as a share of the distance to the bottom, t = 0."""
+"""Longest step of ``scan`` for probability margins: in t, and as a share of the distance to the bottom, t = 0."""
 MAXIMISER_TOLERANCE = 3e-4
 """Accuracy of the t that ``climb`` returns, relative to ``reach``; the maximum is accurate to about its square."""
 GOLDEN = 0.6180339887498949
 FLAT = 1e-13
-"""Distance of the log probability from its goal at which the search stops: about the rounding error."""
+"""Distance of the log probability from log alpha at which ``margin_at`` stops: about the rounding error."""
 
 
 @inner
 def log_at(kind: int, L: float, t: float, region: Region, drop: float) -> float:
-    """Return the log of the region's probability at parameter ``t`` of the curve."""
+    """Return the log of a region's probability at parameter ``t`` of the curve of margin ``L``; at least log 1e-300."""
     return log(max(region_probability(region, curve_point(kind, L, t), drop), 1e-300))
 
 
 @inner
 def margin_at(kind: int, L: float, t: float, region: Region, alpha: float) -> float:
-    """Return the margin at which the probability, at parameter ``t``, meets ``alpha``, found from a first guess L."""
+    """Return the margin at which a region has probability ``alpha`` at parameter ``t`` of its curve; L is a guess."""
     drop = DROP * alpha
     limit = 1.0 if kind == PROBABILITY else WIDEST
     goal = log(alpha)
@@ -295,7 +301,10 @@ def margin_at(kind: int, L: float, t: float, region: Region, alpha: float) -> fl
 
 @inner
 def climb(kind: int, L: float, t: float, reach: float, region: Region, drop: float) -> float:
-    """Return where the region's probability has a local maximum, by golden section within ``reach`` of ``t``."""
+    """Return where, along the curve of margin ``L``, a region's probability has a local maximum: the parameter there.
+
+    Golden section searches within ``reach`` of the parameter ``t``; ``drop`` is that of ``region_probability``.
+    """
     top = curve_top(kind)
     low, high = t - reach, min(t + reach, top)
     if kind == PROBABILITY:
@@ -321,7 +330,7 @@ def climb(kind: int, L: float, t: float, reach: float, region: Region, drop: flo
 
 @inner
 def scan(kind: int, L: float, region: Region, alpha: float) -> tuple[float, float]:
-    """Return the t at which the region is most probable, of a few points of the curve, and their spacing there."""
+    """Return, of a few points of the curve of margin ``L``, the t at which a region is likeliest, and their spacing."""
     n, drop = region.n, DROP * alpha
     bottom = curve_bottom(kind)
     ts, steps, values = np.empty(SCANNED), np.empty(SCANNED), np.empty(SCANNED)

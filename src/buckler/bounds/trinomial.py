@@ -26,11 +26,11 @@ INV_SQRT_TWO_PI = 0.3989422804014327
 PROBABILITY = 0
 QUANTILE = 1
 LARGEST_SUBTRACTED = 0.75
-"""Up to this probability q, ``1 - q`` loses no digits; above, the complement is computed separately."""
+"""Up to this value of ``q2``, ``1 - q2`` loses no digits; above, the complement is computed separately."""
 LEAST_PROBABILITY = 1e-30
 LOG_TWO_PI = 1.8378770664093453
 RESCALE = 600
-"""Sums above ``2^RESCALE`` are divided by ``2^RESCALE``, and the divisions counted."""
+"""Sums of probabilities above ``2^RESCALE`` are divided by ``2^RESCALE``, and the divisions counted."""
 ROUNDOFF = 2.0**-53
 DEEP = 3.0
 """The rounding error of a log scale below ``-DEEP n`` is added in ``unscaled``; F2 covers the others."""
@@ -39,7 +39,7 @@ RELATIVE_ERROR = 1e-8
 
 
 class Trinomial(NamedTuple):
-    """Cell probabilities of the class, its rival and the rest."""
+    """Probabilities that a draw votes for the class, for its rival, and for any other class."""
 
     q1: float
     q2: float
@@ -48,7 +48,7 @@ class Trinomial(NamedTuple):
 
 @inner
 def normal_cells(L: float, a: float, b: float) -> Trinomial:
-    """Return ``Phi(b + L/2)``, ``Phi(a - L/2)`` and the rest, without cancellation in the tails.
+    """Return ``q1 = Phi(b + L/2)``, ``q2 = Phi(a - L/2)`` and what they leave of 1, without cancellation in the tails.
 
     The rest is the smaller of the two complements, ``1 - q1`` for ``L >= 0`` and ``1 - q2`` for ``L < 0``, less the
     other cell: its error is a few roundoffs of that complement, never of 1.
@@ -62,10 +62,11 @@ def normal_cells(L: float, a: float, b: float) -> Trinomial:
 
 @compiled
 def corner(kind: int, L: float, a: float, b: float) -> Trinomial:
-    """Return ``q1`` at parameter ``b`` and ``q2`` at ``a <= b``: on ``[a, b]`` no q1 is larger and no q2 smaller.
+    """Return the trinomial of ``q1`` at parameter ``b`` and ``q2`` at ``a`` of the curve of margin ``L``, ``a <= b``.
 
-    Unless ``q2`` is large, ``q3`` is exactly what the rounded ``q1`` and ``q2`` leave. If it is, and may round to 1,
-    ``q3`` is computed on its own.
+    On ``[a, b]`` no q1 of the curve is larger and no q2 smaller. ``kind`` is PROBABILITY or QUANTILE. Unless ``q2`` is
+    large, ``q3`` is exactly what the rounded ``q1`` and ``q2`` leave. If it is, and may round to 1, ``q3`` is computed
+    on its own.
     """
     if kind == PROBABILITY:
         width = 1.0 - abs(L)
@@ -87,19 +88,19 @@ def without_rival(q: Trinomial) -> float:
 
 @compiled
 def curve_point(kind: int, L: float, t: float) -> Trinomial:
-    """Return the trinomial at parameter ``t``."""
+    """Return the trinomial at parameter ``t`` of the curve of margin ``L``; ``kind`` is PROBABILITY or QUANTILE."""
     return corner(kind, L, t, t)
 
 
 @compiled
 def curve_top(kind: int) -> float:
-    """Return the upper end of the curve's parameter t, where ``q3 = 0``: 1 for first margins, 0 for second ones."""
+    """Return the upper end of the curve's parameter t, where ``q3 = 0``: 1 for PROBABILITY, 0 for QUANTILE margins."""
     return 1.0 if kind == PROBABILITY else 0.0
 
 
 @compiled
 def curve_bottom(kind: int) -> float:
-    """Return the lower end of the parameters of the curve, which may be -inf."""
+    """Return the lower end of the curve's parameter t: 0 for PROBABILITY, -inf for QUANTILE margins."""
     return 0.0 if kind == PROBABILITY else -inf
 
 
@@ -150,7 +151,10 @@ def log_pmf(n: int, x1: int, x2: int, q1: float, q2: float, q3: float) -> float:
 
 @inner
 def column_sum(n: int, c: int, j: int, q1: float, q2: float, q3: float) -> tuple[float, float]:
-    """Return ``(log scale, sum)`` with ``exp(log scale) * sum`` at least the probability of ``{x1 >= c, x2 = j}``."""
+    """Return the probability of ``{x1 >= c, x2 = j}`` for n draws, as ``(log scale, sum)``.
+
+    It is ``exp(log scale) * sum``, in which the terms that the sum leaves out are bounded from above.
+    """
     m = n - j
     start = min(max(c, floor((m + 1) * (q1 / (q1 + q3)))), m)
     total, term = 1.0, 1.0
@@ -174,7 +178,7 @@ def column_sum(n: int, c: int, j: int, q1: float, q2: float, q3: float) -> tuple
 
 @inner
 def column_start(n: int, c: int, j: int, q1: float, q2: float, q3: float) -> tuple[float, float, float]:
-    """Return ``column_sum`` and, on its scale, the probability g of ``(c - 1, j)``, the outcome below the column."""
+    """Return ``column_sum`` and, on the same scale, the probability of the outcome ``(c - 1, j)`` just below it."""
     scale, total = column_sum(n, c, j, q1, q2, q3)
     if c == 0:
         return scale, total, 0.0
@@ -193,7 +197,7 @@ def at_most_one(total: float) -> float:
 
 @compiled
 def unscaled(total: float, scale: float, shifts: float, n: int) -> float:
-    """Return an upper bound of ``total exp(scale) 2^(RESCALE shifts)``."""
+    """Return ``total exp(scale) 2^(RESCALE shifts)``, a probability for n draws, raised by its rounding error."""
     excess = 6.0 * ROUNDOFF * max(-scale - DEEP * n, 0.0)
     return total * exp(scale + shifts * (RESCALE * log(2.0)) + excess)
 
@@ -212,7 +216,7 @@ class Region(NamedTuple):
 
 
 def make_region(n: int, c: IntArray) -> Region:
-    """Return the region with boundary ``c``."""
+    """Return the region ``{(x1, x2): x1 >= c[x2]}`` of the outcomes of n draws; it holds no ``x2 >= len(c)``."""
     j = np.arange(c.size)
     down = np.zeros(c[-1] + 1 if c.size else 1)
     if c.size:
@@ -223,7 +227,9 @@ def make_region(n: int, c: IntArray) -> Region:
 
 @compiled
 def region_probability(region: Region, q: Trinomial, drop: float) -> float:
-    """Return ``P(x1 >= c[x2])`` for ``n`` draws from the trinomial ``q``, too large by at most ``2 * drop``.
+    """Return the probability of a region under the trinomial ``q``, too large by at most ``2 * drop``.
+
+    That is ``P(x1 >= c[x2])`` for the region's boundary ``c`` and its ``n`` draws.
 
     Columns are taken from high ``x2`` to low. With ``H(j) = P(x1 >= c[j], x2 = j)``, ``g`` the probability of the
     outcome ``(c[j] - 1, j)`` and ``r = q1 / (1 - q2)``::
@@ -291,11 +297,12 @@ def region_probability(region: Region, q: Trinomial, drop: float) -> float:
 
 @compiled
 def region_probabilities(region: Region, q: FloatArray, drop: float, out: FloatArray) -> None:
-    """Fill ``out`` with the probability at points ``q[points, 3]`` near one another, too large by at most ``2 * drop``.
+    """Fill ``out`` with a region's probability under each trinomial of ``q[points, 3]``, as ``region_probability``.
 
-    All points go through the same columns together, from the highest to the lowest that any of them needs (above by
-    Bernstein's inequality, below by Chernoff's), so that the steps of the recurrence are loops over points, which the
-    processor takes several at a time. A point whose sum overflows is computed alone.
+    Points should be near one another: all go through the same columns ``x2 = j`` together, from the highest to the
+    lowest that any of them needs (above by Bernstein's inequality, below by Chernoff's), so that the steps of the
+    recurrence are loops over points, which the processor takes several at a time. A point whose sum overflows is
+    computed alone.
     """
     n, c, column, across, down = region
     points = q.shape[0]
