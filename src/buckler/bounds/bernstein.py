@@ -89,8 +89,8 @@ def _points(n: int, spacing: float, *more: float) -> FloatArray:
 def fitted_pmf(counts: IntArray, n: int, draws: int | None = None, *, imagined: float = IMAGINED) -> FloatArray:
     """Return how probable each count 0, ..., n is for an input, ``[n + 1]``, as guessed from pilot inputs' counts.
 
-    ``counts[i]`` is how many of the ``n`` draws of pilot input i were successes. A smooth mixture of binomials is fitted
-    to them, with ``imagined`` inputs added, whose p is uniform in arcsin(sqrt p). With ``draws``, the mixture's
+    ``counts[i]`` is how many of the ``n`` draws of pilot input i were successes. A smooth mixture of binomials is
+    fitted to them, with ``imagined`` inputs added, whose p is uniform in arcsin(sqrt p). With ``draws``, the mixture's
     probabilities of 0, ..., draws come back instead: of counts of ``draws`` draws.
     """
     pmfs = binomial_pmf(n, _points(n, COARSE_SPACING))
@@ -209,8 +209,8 @@ def below_tail(
     other arguments; ``g`` is ``shrinking``, the least that p can become (T34). With None g(p) is p, and h the indicator
     of ``K >= k``, for which both sides are equal.
 
-    The mean of h under ``pmf``, a guess of the probabilities of K, is as large as can be, less ``max(-h, 0) / inputs``;
-    ``inputs`` is how many calibration inputs will be averaged. h is chosen between ``low`` and ``high``, numbers or
+    The mean of h under ``pmf``, a guess of the probabilities of K, less ``max(0, -min h) / inputs``, is as large as can
+    be; ``inputs`` is how many calibration inputs will be averaged. h is chosen between ``low`` and ``high``, numbers or
     ``[n + 1]``, and then lowered until the inequality is proved.
     """
     n = pmf.size - 1

@@ -12,7 +12,7 @@ from buckler.types import Noise
 
 
 def split_alpha(alpha: float, parts: int) -> float:
-    """Return an equal share of ``alpha``, rounded down so that ``parts`` shares never add up to more.
+    """Return ``alpha / parts``, rounded down so that ``parts`` such shares never add up to more than ``alpha``.
 
     **Guarantee.** If each of ``parts`` statements fails with probability at most the share, all hold together with
     probability at least ``1 - alpha`` (T3), whatever their dependence.
@@ -26,22 +26,22 @@ def split_alpha(alpha: float, parts: int) -> float:
 
 
 DRAWING_DISTANCE = Fraction(1, 2**40)
-"""Bound on the total variation between a statement's draws and its theorem's, for noise from words (T24)."""
+"""Bound on the total variation between draws made from random 64-bit words and those of the noise's theorem (T24)."""
 
 MOST_STATEMENT_DRAWS = 2**33
 """Largest number of draws behind one statement: a billion at each of the eight points of a refutation."""
 
 SMALLEST_DRAWN = 1e-10
-"""Smallest alpha for noise drawn from words; ``DRAWING_DISTANCE`` is below a hundredth of it."""
+"""Smallest alpha for noise drawn from random words; ``DRAWING_DISTANCE`` is below a hundredth of it."""
 
 
 def after_drawing(alpha: float, noise: Noise, draws: int = 0) -> float:
-    """Return the level of a limit: ``alpha``, less 2^-40 rounded down where the noise is drawn from random words.
+    """Return the error probability left for a limit: ``alpha``, or ``alpha - 2^-40`` for noise made of random words.
 
     **Guarantee.** Up to ``MOST_STATEMENT_DRAWS`` draws of inputs of up to 2^28 values, as the words give them, are
     within 2^-40 of the theorem's in total variation, so both can be coupled, equal but with that probability: a
     statement that fails with at most this level under the theorem's draws fails with at most ``alpha`` under these
-    (T24). ``draws`` is their number, checked where a statement may rest on more.
+    (T24). ``draws`` is the number of draws behind the statement, given where it may be larger than that.
 
     >>> from buckler.noise import Gaussian, Splitting
     >>> after_drawing(0.001, Gaussian(0.5)), 0.001 - after_drawing(0.001, Splitting(0.5)) >= 2.0**-40
@@ -62,22 +62,23 @@ WINNER_PARTS = 10
 
 
 def winner_share(alpha: float) -> float:
-    """Return the share of ``alpha`` for the test that the class with the most votes is the smoothed prediction."""
+    """Return the share of ``alpha``, a tenth, for the winner's test: that the top class is the smoothed prediction."""
     return split_alpha(alpha, WINNER_PARTS)
 
 
 FINAL_PARTS, FINAL_DRAWS = 4, 10_000
-"""A final test gets ``alpha / FINAL_PARTS`` if it comes after ``FINAL_DRAWS`` draws or fewer; after ten times as many,
-a tenth of that. Heuristic: affects power, not validity."""
+"""The final test of a ``Ladder`` gets ``alpha / FINAL_PARTS`` if it comes after ``FINAL_DRAWS`` draws or fewer; after
+ten times as many, a tenth of that. Heuristic: affects power, not validity."""
 
 SMALLEST_FINAL, LARGEST_FINAL = 1e-12, 1_000_000
-"""Smallest alpha and largest number of draws of the exact limit that the final test uses."""
+"""Smallest alpha and largest number of draws of the exact limit that the final test of a ``Ladder`` uses."""
 
 
 def final_share(alpha: float, final_n: int) -> float:
-    """Return the share of ``alpha`` for a final test at draw ``final_n``, or 0 where there is none (T17).
+    """Return the share of ``alpha`` for the final test that an any-time test of votes takes once, at draw ``final_n``.
 
-    It depends on nothing else, so it is fixed before the first draw. E-values take the others.
+    0 if none is taken (T17). It depends on nothing else, so it is fixed before the first draw. The e-values, which may
+    reject at any draw, take the rest of alpha.
 
     >>> final_share(0.001, 1000), round(final_share(0.001, 100_000), 9)
     (0.00025, 2.5e-05)
@@ -87,7 +88,7 @@ def final_share(alpha: float, final_n: int) -> float:
 
 
 def rest(alpha: float, share: float) -> float:
-    """Return ``alpha - share``, rounded down.
+    """Return what is left of ``alpha`` after a ``share`` of it: ``alpha - share``, rounded down.
 
     **Guarantee.** Two statements at levels ``share`` and ``rest(alpha, share)`` hold together with probability at least
     ``1 - alpha``.
@@ -102,10 +103,10 @@ def rest(alpha: float, share: float) -> float:
 
 
 def routed_level(alpha: float) -> float:
-    """Return the level at which a router and the classifier that it chooses are each certified.
+    """Return the level at which a router and the classifier it chooses are each certified, for ``alpha`` in all.
 
-    **Guarantee.** The level and its share for one winner's test add up to at most ``alpha``, which bounds the error of
-    the composition (T36).
+    **Guarantee.** The level and its share for one winner's test (``winner_share``) add up to at most ``alpha``, which
+    bounds the error of router and classifier together (T36).
 
     >>> round(routed_level(0.001), 7)
     0.0009091

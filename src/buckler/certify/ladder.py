@@ -34,49 +34,52 @@ from buckler.noise import check_margin, default_margin
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, MarginKind, Noise
 
 WORTH = 5.0
-"""Draws worth spending on one more certified radius, in multiples of ``max_n``. Heuristic: affects draws and
-certificates, never validity."""
+"""Draws worth spending on one more certified radius, in multiples of the largest number of draws an input may take.
+Heuristic: affects draws and certificates, never validity."""
 
 HORIZONS: FloatArray = 2.0 ** np.arange(-3.0, 18.0)
-"""Numbers of further draws whose chance of success is weighed, in multiples of the draws made."""
+"""Numbers of further draws, in multiples of the draws made, whose chance to certify the next radius is weighed."""
 
 SLOWEST = 1e-300
-"""Lower clamp of the log wealth that a vote for the label adds: rounded down, at absurd radii it may be 0 or less."""
+"""Lower clamp of what a vote for the class adds to a log e-value: rounded down, at absurd radii it may be 0 or less."""
 
 RUNGS_IN_PRECISION = 4.0
-"""Rungs of a fine ladder in one ``precision``: the last rung certified is then seldom far below what votes allow."""
+"""Radii of ``radii_for`` in one ``precision``: the last one certified is then seldom far below what votes allow."""
 
 HIGHEST = 6.0
-"""Largest radius of a fine ladder, in sigma: more takes a billion votes for the label and none for another class."""
+"""Largest radius of ``radii_for``, in sigmas: a larger one takes a billion votes for the class, none for another."""
 
 
 MIXTURES: dict[MarginKind, Callable[[float], Mixture]] = {
     "quantile": tangent_mixture,
     "probability": half_space_mixture,
 }
-"""For each margin the e-values against one of at most L."""
+"""For each kind of margin, the function from L to the e-values against "the margin is at most L"."""
 
 DISTANCES: dict[MarginKind, Callable[[FloatArray, float], FloatArray]] = {
     "quantile": distance_to_null,
     "probability": distance_to_half_space,
 }
-"""For each margin the distance of an estimate from L."""
+"""For each kind of margin, the function that returns the signed distance of vote shares from margin L."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ladder:
-    """Rising radii, all certified at the error probability ``alpha`` together, with at most ``max_n`` draws.
+    """Rising radii, or rungs, numbered from 0, that votes certify one after another, and the tests that certify them.
 
-    **Guarantee.** Of the radii for which the smoothed prediction is not constantly the label on the noise's ball, let i
+    All are certified at the error probability ``alpha`` together, with at most ``max_n`` draws. A rung is certified
+    once the e-values against all other classes have reached ``needed``, at any draws, or by a final test at draw
+    ``final_n``: ``max_n`` (also written 0) unless a smaller one was fixed before the first draw.
+
+    **Guarantee.** Of the radii for which the smoothed prediction is not constantly the class on the noise's ball, let i
     be the lowest. That ``wealth`` against the rival of the smallest margin ever reaches ``needed`` at rung i (T16), or
     that ``passes_final_test`` holds there (T17), has probability at most alpha. Radii above i are certified only after
     i has been, so the probability that *any* false radius is ever certified is at most alpha: the index i is fixed by
     the truth alone (fixed sequence, T18). No alpha is divided over radii, over looks or over classes.
 
-    ``final_n`` is the draw of the final test: ``max_n`` (also written 0) unless a smaller one was fixed before the
-    first draw. ``precision``, if given, ends drawing for an input once its certified radius is close to the estimated
-    one: see ``precise_enough``. With ``winner`` the class is the one with the most votes, and a tenth of alpha goes to
-    the test that it is the smoothed prediction (T18d); else classes are fixed beforehand.
+    ``precision``, if given, ends drawing for an input once its certified radius is close to the estimated one: see
+    ``precise_enough``. With ``winner`` the class is the one with the most votes, and a tenth of alpha goes to the test
+    that it is the smoothed prediction (T18d); else classes are fixed beforehand.
     """
 
     radii: tuple[float, ...]
@@ -120,16 +123,20 @@ class Ladder:
         return len(self.radii)
 
     def wealth(self, rung: IntArray, top: IntArray, rival: IntArray, n: IntArray) -> FloatArray:
-        """Return the log e-value of each row's votes against one rival, at the margin of its rung."""
+        """Return for each row the log e-value of its votes against "the margin is at most what rung ``rung`` needs".
+
+        ``top`` of ``n`` votes are for the class, ``rival`` for one other class. It rejects once it reaches ``needed``.
+        """
         rows, where = distinct_rows(rung, top, rival, n)
         found = self._by_rung(rows[:, 0], lambda k, at: self.mixtures[k].log_wealth(*rows[at, 1:].T))
         return np.asarray(found[where], dtype=np.float64)
 
     def passes_final_test(self, rung: IntArray, top: IntArray, rival: IntArray, num_classes: int) -> BoolArray:
-        """Return whether votes of exactly ``final_n`` draws certify the rung by a limit for that number of draws.
+        """Return for each row whether its votes of exactly ``final_n`` draws certify its rung by the final test.
 
-        The exact lower limit of the margin at level ``final_alpha`` must exceed that of the radius, against the rival
-        with the most votes among those that e-values have not overcome (T17).
+        The exact lower limit, at level ``final_alpha``, of the margin of a class with ``top`` votes over one with
+        ``rival`` votes must exceed the margin that the radius needs. The rival must be the one with the most votes of
+        those against which no e-value has reached ``needed`` (T17).
         """
         if not self.final_alpha:
             return np.zeros(rung.shape, dtype=np.bool_)
@@ -139,13 +146,14 @@ class Ladder:
         return np.asarray(low > np.array(self.margins)[rung])
 
     def out_of_reach(self, rung: IntArray, votes: IntArray, lacking: FloatArray) -> BoolArray:
-        """Return which rows are not worth further draws, given ``votes[row] = (label, hardest rival, others)``.
+        """Return for each row whether certifying its next radius, ``rung``, is too unlikely to be worth further draws.
 
-        Heuristic: affects draws and certificates, never validity. The estimate's distance from the null, in standard
-        deviations of one draw, is taken to be normal about the true one. With m further draws at a distance w the
-        wealth grows by ``m w^2 / 2``, so what is ``lacking`` asks for ``w = sqrt(2 lacking / m)``; the final test asks
-        for a mean distance of ``z / sqrt(final_n)`` over all draws. A number m is worth it if the chance of such a w,
-        times ``WORTH * max_n``, exceeds m.
+        ``votes[row]`` are those of the class, of its hardest rival and of all others, ``lacking[row]`` is what the
+        smallest log e-value needs to reach ``needed``. Heuristic: affects draws and certificates, never validity. The
+        estimate's distance from "the margin is too small", in standard deviations of one draw, is taken to be normal
+        about the true one. With m further draws at a distance w the log e-value grows by ``m w^2 / 2``, so what is
+        lacking asks for ``w = sqrt(2 lacking / m)``; the final test asks for a mean distance of ``z / sqrt(final_n)``
+        over all draws. A number m is worth it if the chance of such a w, times ``WORTH * max_n``, exceeds m.
         """
         n = votes.sum(axis=1).astype(np.float64)
         p = votes / n[:, None]
@@ -163,10 +171,11 @@ class Ladder:
         return np.asarray(~worth)
 
     def precise_enough(self, rung: IntArray, top: IntArray, rival: IntArray, n: IntArray) -> BoolArray:
-        """Return which rows have a certified radius within ``precision`` of the one that their vote frequencies give.
+        """Return for each row whether its certified radius is within ``precision`` of the one its vote shares suggest.
 
-        Relative to that radius, or to half of the noise's unit (sigma) where it is smaller. Half a vote is added to
-        either class. A rule about when to stop, and any such rule is valid (T18).
+        The difference is relative to the latter, or to half of the noise's unit (sigma) if that is larger. ``rung`` is
+        the next radius to certify; ``top`` of ``n`` votes are for the class, ``rival`` for its rival; half a vote is
+        added to either. A rule about when to stop, and any such rule is valid (T18). False without a ``precision``.
         """
         if self.precision is None:
             return np.zeros(rung.shape, dtype=np.bool_)
@@ -189,14 +198,14 @@ class Ladder:
 def gain(distance: FloatArray, n: FloatArray, wanted: FloatArray, more: FloatArray, value: float) -> BoolArray:
     """Return whether ``more`` draws are worth their chance of a mean above ``wanted``, after n of mean ``distance``.
 
-    The chance, of normal draws whose true mean may be any, times ``value`` must exceed ``more``. Heuristic: affects
-    draws and certificates, never validity.
+    They are if the chance, for normal draws of deviation 1 and unknown mean, times ``value``, a number of draws,
+    exceeds ``more``. Heuristic: affects draws and certificates, never validity.
     """
     return np.asarray(value * ndtr((distance - wanted) / np.sqrt(1.0 / n + 1.0 / more)) > more)
 
 
 def check_precision(precision: float) -> float:
-    """Return ``precision`` as a float; raise InvalidInput unless it is above 0 and below 1, a share of the radius."""
+    """Return ``precision``, a share of a radius, as a float; raise InvalidInput unless it is above 0 and below 1."""
     number = check_positive("precision", precision)
     if number >= 1.0:
         raise InvalidInput(f"precision must be below 1; got {show(precision)}")
@@ -204,10 +213,11 @@ def check_precision(precision: float) -> float:
 
 
 def radii_for(noise: Noise, precision: float, margin: MarginKind | None = None) -> tuple[float, ...]:
-    """Return the radii of a fine ladder: steps of a fourth of ``precision``, of the radius or of half the noise's unit.
+    """Return rising radii for a ``Ladder`` that is to certify each input to within ``precision`` of its radius.
 
-    They end where a probability margin of 1 does, or at ``HIGHEST``. They depend on nothing else, so that a larger
-    budget does not change them.
+    Each step is a fourth of ``precision`` times the radius, or times half the noise's unit (sigma) if that is larger.
+    The radii end at ``HIGHEST`` units, or where a probability margin of 1 does. They depend on nothing else, so that
+    more draws do not change them.
 
     >>> from buckler.noise import Gaussian
     >>> radii = radii_for(Gaussian(0.5), 0.05)
@@ -230,7 +240,7 @@ def radii_for(noise: Noise, precision: float, margin: MarginKind | None = None) 
 
 
 def check_radii(radii: ArrayLike) -> tuple[float, ...]:
-    """Return the radii as floats; raise InvalidInput unless they rise and the first is above 0."""
+    """Return ``radii``, one or more, as floats; raise InvalidInput unless they rise and the first is above 0."""
     radii = radii.tolist() if hasattr(radii, "tolist") else radii  # of an array, or of a tensor
     if isinstance(radii, (str, bytes)) or not isinstance(radii, Sequence) or len(radii) == 0:
         raise InvalidInput(f"radii must be one or more numbers, the lowest first; got {show(radii)}")

@@ -17,9 +17,10 @@ Reads = Literal["votes", "scores"]
 
 
 class Votes(NamedTuple):
-    """Votes that a method reads, one entry an input: those of the certified class, the largest other count, the draws.
+    """Votes as a method reads them, one entry an input: those of the class to certify, the most of any other, draws.
 
-    ``counts[input, class]`` are the votes of all classes, the certified class first; None where only these are known.
+    ``counts[input, class]`` are the votes of all classes, the class to certify first; None where only ``top``,
+    ``runner_up`` and ``n`` are known.
     """
 
     top: IntArray
@@ -32,10 +33,10 @@ class Votes(NamedTuple):
 class ScoreDraws(NamedTuple):
     """Scores of one input, in draw order, as a method reads them.
 
-    ``a[draw]`` is the score of the certified class, ``rivals[rival, draw]`` that of another class, or the maximum over
-    several. ``earlier[rival]`` holds sums over the selection draws of ``a`` and that rival (``earlier_moments``), zeros
-    if there are no such draws. ``num_classes`` counts all classes. ``uniform`` multiplies the wealth that rejects after
-    the last draw (T15a); 1 changes nothing.
+    ``a[draw]`` is the score of the class to certify, ``rivals[rival, draw]`` that of another class, or the maximum over
+    several. ``earlier[rival]`` holds sums over the selection draws' scores of that class and that rival
+    (``earlier_moments``), zeros if there are no such draws. ``num_classes`` counts all classes. ``uniform``, of (0, 1],
+    lowers by this factor the wealth at which bets reject after the last draw (T15a); 1 changes nothing.
     """
 
     a: FloatArray
@@ -47,7 +48,7 @@ class ScoreDraws(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A named function from evidence to a lower limit of a margin.
+    """A named function from votes or scores to a lower limit of a margin.
 
     ``limit(votes, alpha, margin)`` returns one limit an input from ``Votes``; ``limit(draws, alpha, margin)`` returns
     one number from the ``ScoreDraws`` of one input.
@@ -71,7 +72,7 @@ class Method:
             raise InvalidInput(f"the limit of method {self.name!r} must be callable; got {show(self.limit)}")
 
     def __call__(self, *evidence: Any) -> Any:
-        """Call ``limit`` on the evidence and return its lower limit of the margin."""
+        """Return ``limit(*evidence)``, a lower limit of the margin."""
         return self.limit(*evidence)
 
     @property
@@ -81,7 +82,7 @@ class Method:
 
     @property
     def own(self) -> bool:
-        """Whether the method is a user's: ``own:name`` if registered, ``package.module:function`` if named by path."""
+        """Whether the method is a user's own, by its name: ``own:NAME``, or the path ``package.module:function``."""
         return ":" in self.name
 
     def check_margin(self, margin: MarginKind) -> None:
@@ -97,10 +98,11 @@ def own_method(
     margins: tuple[MarginKind, ...] = get_args(MarginKind),
     sound: bool = False,
 ) -> Method:
-    """Return a user's bound ``(counts, alpha) -> lows`` as a method, unsound unless declared sound.
+    """Return a user's ``function(counts, alpha)`` as a method for votes, without a guarantee unless ``sound``.
 
-    ``counts[k, m]`` are k outcomes, the certified class first; ``lows`` are k lower limits of its margin over the best
-    other class. An exception or a wrong result of the function becomes an InvalidInput that names the method.
+    ``counts[inputs, classes]`` are votes, those of the class to certify first; the function returns for each input a
+    lower limit of that class's margin over the best other class. An exception or a wrong result of the function becomes
+    an InvalidInput that names the method.
     """
 
     def limit(votes: Votes, alpha: float, _: MarginKind) -> FloatArray:
@@ -154,7 +156,7 @@ _METHODS: dict[str, Method] = {method.name: method for method in _OURS}
 
 
 def enumerated(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
-    """Return the probability margin itself, from the votes of all copies that the noise has (T29); alpha is 0."""
+    """Return the probability margin itself, from votes of all copies that the noise can make (T29); alpha is unused."""
     del alpha, margin
     return np.asarray((votes.top - votes.runner_up) / votes.n)
 
@@ -166,10 +168,10 @@ ENUMERATED = Method(
 
 
 def register(method: Method) -> Method:
-    """Add a method and return it; a name can be registered once.
+    """Make a method known by its name, and return it; a name can be registered once.
 
-    Without ``sound=True`` a method can be audited, compared and swept, but issues no certificate. Whoever registers a
-    sound one vouches for its proof: its name begins with ``own:``, and certificates carry that name.
+    Unless its ``sound`` is true, a method can be audited, compared and swept, but issues no certificate. Whoever
+    registers a sound one vouches for its proof: its name begins with ``own:``, and certificates carry that name.
     """
     known = _METHODS.get(method.name)
     if known is None:
@@ -182,12 +184,12 @@ def register(method: Method) -> Method:
 
 
 def methods(reads: Reads | None = None) -> tuple[Method, ...]:
-    """Return every registered method, or those that read votes or scores, in the order of registration."""
+    """Return every known method, or those that read "votes" or "scores": Buckler's own, then registered ones."""
     return tuple(method for method in _METHODS.values() if reads in {None, method.reads})
 
 
 def find(name: str, reads: Reads | None = None) -> Method:
-    """Return the method of a name, or raise InvalidInput with the names there are.
+    """Return the method of that name, among those that read "votes" or "scores", or all; else raise InvalidInput.
 
     >>> find("exact").reads, find("pairwise/star").reads
     ('votes', 'scores')
@@ -207,7 +209,7 @@ def find(name: str, reads: Reads | None = None) -> Method:
 
 
 def sound_method(name: str, reads: Reads | None = None) -> Method:
-    """Return the sound method of a name; raise UnsoundMethod for one without a guarantee."""
+    """Return the method of that name, as ``find``; raise UnsoundMethod for one without a guarantee."""
     method = find(name, reads)
     if not method.sound:
         raise UnsoundMethod(f"method {show(name)} has no guarantee and cannot issue a certificate")
@@ -215,5 +217,5 @@ def sound_method(name: str, reads: Reads | None = None) -> Method:
 
 
 def sound_methods(reads: Reads = "votes") -> tuple[Method, ...]:
-    """Return Buckler's own methods that can issue certificates; a user's are asked for by name."""
+    """Return Buckler's own methods with a guarantee that read "votes" or "scores"; registered ones are left out."""
     return tuple(method for method in methods(reads) if method.sound and not method.own)

@@ -16,11 +16,14 @@ from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
 
 FIRST_PREDICTION_DRAWS = 16
 PREDICTION_BATCH_DIVISOR = 8
-"""Later batches are an eighth of the draws so far. Heuristic: affects the number of draws, not validity."""
+"""Draws of an input's first batch; a later batch has an eighth of its draws so far. Heuristic: affects the number of
+draws, not validity."""
 
 
 def predicted_class(counts: ArrayLike, *, alpha: float = 1e-3) -> IntArray:
-    """Return the predicted class of each row of counts ``[inputs, m]``, or -1 where it abstains.
+    """Return the class that the smoothed classifier predicts at each input, from ``counts[inputs, classes]``, or -1.
+
+    -1 comes back where the votes do not show it.
 
     **Guarantee.** For each row, the probability that a class is returned which is not the smoothed classifier's is at
     most ``alpha``, over a number of draws fixed beforehand. The top class is returned if its votes against the
@@ -36,13 +39,14 @@ def predicted_class(counts: ArrayLike, *, alpha: float = 1e-3) -> IntArray:
 
 
 class PredictionTest:
-    """Which class the smoothed classifier predicts at each of several inputs, decided as draws come in.
+    """Any-time test of which class the smoothed classifier predicts at each of several inputs, fed with votes.
 
     **Guarantee.** For each input, the probability that a class which is not the smoothed classifier's is *ever* the
     answer is at most ``alpha``: any-time, for independent draws in the order they were made (T18b).
 
     Every class is tested for being the prediction, by betting that the class that led before the batch gets more votes
-    than it. What is left when all others are rejected is the answer. The first batch only shows who leads.
+    than it. The class that is left once all others are rejected is the answer. The first batch only shows which class
+    leads. An input is undecided while several classes are left and it has fewer than ``max_n`` draws.
 
     >>> test = PredictionTest(1, num_classes=3)
     >>> while test.undecided.size:
@@ -68,17 +72,17 @@ class PredictionTest:
 
     @property
     def undecided(self) -> IntArray:
-        """Positions of the inputs for which more draws are wanted, ``[k]``."""
+        """Row numbers of the inputs with several classes left and fewer than ``max_n`` draws, in rising order."""
         return np.flatnonzero((np.logical_not(self._rejected).sum(axis=1) > 1) & (self.n < self._max_n))
 
     @property
     def answers(self) -> IntArray:
-        """The predicted class of each input, -1 while or where there is none."""
+        """The class shown to be predicted at each input, or -1 while none is."""
         left = np.logical_not(self._rejected)
         return np.asarray(np.where(left.sum(axis=1) == 1, left.argmax(axis=1), ABSTAINED), dtype=np.int64)
 
     def batch_sizes(self, rows: IntArray) -> IntArray:
-        """Return how many draws to make next for each of these inputs, never beyond ``max_n``."""
+        """Return how many draws to make next for each of the inputs ``rows``: 0 unless it is undecided."""
         n = self.n[rows]
         wanted = np.minimum(np.maximum(FIRST_PREDICTION_DRAWS, n // PREDICTION_BATCH_DIVISOR), self._max_n - n)
         return np.asarray(np.where(np.isin(rows, self.undecided), wanted, 0), dtype=np.int64)
@@ -104,11 +108,14 @@ class PredictionTest:
         self._rejected[where] |= enough[place]
 
     def state(self, row: int) -> bytes:
-        """Return the bets of one input as bytes, for ``restore``."""
+        """Return the bets on the input in row ``row`` as bytes, for ``restore``."""
         return np.stack([self._wins[row], self._losses[row], self._rejected[row]]).astype("<i8").tobytes()
 
     def restore(self, row: int, votes: IntArray, state: bytes) -> None:
-        """Put an input back to the votes and bets of an earlier test at the same level."""
+        """Put the input in row ``row``, not drawn yet, where an earlier test at the same ``alpha`` left it.
+
+        ``votes[classes]`` are all its votes, and ``state`` is what the earlier test's ``state`` returned.
+        """
         saved = np.frombuffer(state, dtype="<i8")
         if saved.size != 3 * self._votes.shape[1] or self._votes[row].any():
             raise InvalidInput(
@@ -122,21 +129,23 @@ class PredictionTest:
 
 
 SCORES_AT_A_TIME = 1 << 22
-"""Most numbers in memory at once while new scores are tested. Heuristic: affects memory alone."""
+"""Most numbers that ``ScoreWinner`` computes at once from new scores. Heuristic: affects memory alone."""
 
 LOG_ERROR = 2.0**-50
-"""Relative error, for each draw, that a sum of logarithms is lowered by: an ulp for each of two roundings, doubled."""
+"""Relative error of each draw's term in a sum of logarithms, by which the sum is lowered: an ulp for each of two
+roundings, doubled."""
 
 
 class ScoreWinner:
-    """Which class has the largest mean score at each of several inputs, decided as scores come in.
+    """Any-time test of which class has the largest expected score at each of several inputs, fed with scores.
 
-    **Guarantee.** For each input, the probability that a class whose mean score is not the largest is *ever* the answer
-    is at most ``alpha``: any-time, for independent draws in the order they were made (T18b).
+    **Guarantee.** For each input, the probability that a class whose expected score is not the largest is *ever* the
+    answer is at most ``alpha``: any-time, for independent draws in the order they were made (T18b).
 
-    Class k is tested for being the winner by bets that the class j that led before the draw has a larger score:
-    products of ``1 + stake (X_j - X_k)``, averaged over fixed stakes. If k wins, each factor has mean at most 1. The
-    first draw only shows who leads.
+    Each class k is tested for having the largest one by bets that the class j that led before the draw has a larger
+    score: products of ``1 + stake (X_j - X_k)``, averaged over fixed stakes. If k has the largest, each factor has mean
+    at most 1. The class that is left once all others are rejected is the answer. The first draw only shows which class
+    leads.
     """
 
     def __init__(self, inputs: int, num_classes: int, *, alpha: float) -> None:
@@ -149,17 +158,17 @@ class ScoreWinner:
 
     @property
     def answers(self) -> IntArray:
-        """The winner of each input, -1 while there is none."""
+        """The class shown to have the largest expected score at each input, or -1 while none is."""
         left = np.logical_not(self._rejected)
         return np.asarray(np.where(left.sum(axis=1) == 1, left.argmax(axis=1), ABSTAINED), dtype=np.int64)
 
     @property
     def leaders(self) -> IntArray:
-        """The class of the largest sum so far of each input."""
+        """The class with the largest sum of scores so far, of each input."""
         return np.asarray(self._sums.argmax(axis=1), dtype=np.int64)
 
     def update(self, row: int, scores: FloatArray) -> None:
-        """Add the scores ``[draws, m]`` of one input's next draws and reject classes."""
+        """Add the scores ``[draws, classes]`` of the next draws of the input in row ``row``, and reject classes."""
         size = max(2, SCORES_AT_A_TIME // (STAKES.size * scores.shape[1]))
         for start in range(0, len(scores), size):
             self._bet(row, np.asarray(scores[start : start + size], dtype=np.float64))
@@ -192,7 +201,9 @@ class ScoreWinner:
 
 
 def winner_of_scores(scores: FloatArray, *, alpha: float) -> IntArray:
-    """Return the class of the largest mean score of each input of ``scores[inputs, n, m]``, or -1 where it abstains.
+    """Return the class with the largest expected score at each input, from ``scores[inputs, draws, classes]``, or -1.
+
+    -1 comes back where the scores do not show it.
 
     **Guarantee.** For each input, another class than that of the largest expected score is returned with probability at
     most ``alpha`` (T18b).

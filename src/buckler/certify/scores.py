@@ -73,7 +73,8 @@ LIMITS: dict[str, Callable[[FloatArray, float, float, float], FloatArray]] = {
     "hoeffding": hoeffding_lower,
 }
 MANY = 100
-"""Above this many rivals bets are renewed less often, to save time. Heuristic: affects tightness, not validity."""
+"""Above this many rival classes the limit ``star`` renews its bets less often, to save time. Heuristic: affects
+tightness, not validity."""
 
 ROW_SUM_TOLERANCE = 5e-3
 """Largest difference of the sum of a full row of scores from 1; ten scores in float16 stay well below it."""
@@ -85,7 +86,8 @@ class Scores:
 
     ``columns[input, column]`` is the class of each column. Where classes are left out, ``OTHERS`` marks the column with
     the maximum over them: it is at least each of them draw by draw, so a limit against it is one against each. The
-    choice of columns must be fixed beforehand or come from the selection stream.
+    choice of columns must be fixed beforehand or come from separate draws. ``map`` and ``temperature`` say how logits
+    became scores.
     """
 
     ids: tuple[str, ...]
@@ -126,7 +128,11 @@ class Scores:
 
 
 def check_rows(name: str, values: FloatArray, full: BoolArray) -> FloatArray:
-    """Return scores, each cut at 1. Rows of inputs that are ``full`` must sum to one, others to at most one."""
+    """Return scores ``values[inputs, draws, columns]``, each cut at 1; raise InvalidInput unless they are in a simplex.
+
+    The columns of a draw must sum to one where ``full[input]`` says that all classes are there, else to at most one.
+    ``name`` is what the error calls them.
+    """
     sums = values.sum(axis=2)
     least = np.where(full, 1.0 - ROW_SUM_TOLERANCE, 0.0)[:, None]
     wrong = (values < 0.0).any(axis=2) | (sums < least) | (sums > 1.0 + ROW_SUM_TOLERANCE)
@@ -153,15 +159,17 @@ def certify_scores(
     ids: Sequence[str] | None = None,
     seed: int | None = None,
 ) -> Certificates:
-    """Return the certificates of ``scores[inputs, n, m]``, or of a ``Scores`` record, one for each input.
+    """Return certificates from scores of noisy copies, ``[inputs, draws, classes]`` or a ``Scores``, one an input.
 
     **Guarantee.** Each certificate is wrong with probability at most ``alpha`` over the draws behind its scores, when
     these are independent copies under the noise, their number was fixed beforehand, and scores lie in the simplex.
 
-    The certified class is the one with the largest mean score, if it passes the winner's test at a tenth of alpha
-    (T18d); or ``labels``, fixed beforehand; or the top class of ``selection``, scores of *separate* draws. With labels
-    and selection, the selection sample only tunes bets and slopes. ``method`` is ``pairwise/star`` or another
-    ``pairwise/LIMIT``. ``scoring``, ``Softmax(T)`` or ``Sparsemax()``, says how the scores were made and is recorded.
+    The certified class is the one with the largest mean score, if a test at a tenth of alpha shows that its expected
+    score is the largest (T18d), else none is; or it is the class in ``labels``, fixed beforehand; or the one with the
+    largest mean in ``selection``, scores of *separate* draws. With labels and selection, the selection sample only
+    tunes bets and slopes. The noise is Gaussian of standard deviation ``sigma``, or else ``noise``. ``method`` is
+    ``pairwise/star`` or another ``pairwise/LIMIT``. ``scoring``, ``Softmax(T)`` or ``Sparsemax()``, says how the scores
+    were made and is recorded.
 
     With a ``seed``, fixed before the scores were seen, the default is ``pairwise/randomised_star``: larger radii by one
     random number for each input, which follows from the seed and the input's id (T15a). ``ids`` must then be given, and
@@ -188,7 +196,10 @@ def certify_scores(
 
 
 def as_scores(name: str, scores: ArrayLike | Scores, ids: Sequence[str] | None = None) -> Scores:
-    """Return scores ``[inputs, n, m]`` of all classes as a record; a record comes back as it is, but for ``ids``."""
+    """Return scores ``[inputs, draws, classes]`` as a checked ``Scores`` record; a record itself, with any ``ids``.
+
+    ``name`` is what an error calls the scores.
+    """
     if isinstance(scores, Scores):
         return scores if ids is None else replace(scores, ids=tuple(ids))
     array = check_float_array(name, scores)
@@ -207,7 +218,7 @@ def scores_to_certificates(
     selection: ArrayLike | Scores | None = None,
     ids: Sequence[str] | None = None,
 ) -> Certificates:
-    """Return the certificates of scores under checked settings; arguments are those of ``certify_scores``."""
+    """Return certificates from scores under ``settings``; the other arguments are those of ``certify_scores``."""
     record = as_scores("scores", scores, ids)
     chosen, low, n = limits_of_scores(record, settings, labels=labels, selection=selection)
     return make_certificates(settings, chosen, low, n, record.ids)
@@ -216,10 +227,10 @@ def scores_to_certificates(
 def limits_of_scores(
     scores: Scores, settings: Settings, *, labels: ArrayLike | None = None, selection: ArrayLike | Scores | None = None
 ) -> tuple[ChosenClass, FloatArray, IntArray]:
-    """Return the class of each input, the lower limit of its margin, and its draws.
+    """Return each input's class, the lower limit of its margin, and its number of draws, from its scores.
 
-    **Guarantee.** For a sound method, the class is not the smoothed prediction or its limit exceeds its margin with
-    probability at most ``settings.alpha``; with labels or selection, the limit alone.
+    **Guarantee.** For a sound method, the probability that the class is not the smoothed prediction or that the limit
+    exceeds its margin is at most ``settings.alpha``; with labels or selection, the probability that the limit does.
     """
     inputs = len(scores.values)
     earlier = None if selection is None else as_scores("selection", selection)
@@ -246,10 +257,11 @@ def limits_of_scores(
 
 
 def uniform_of(seed: int, name: str) -> float:
-    """Return the random number of an input for its last draw, from ``LEAST_UNIFORM`` to 1: a hash of seed and id.
+    """Return the random number of the input called ``name``, from ``LEAST_UNIFORM`` to 1: a hash of seed and name.
 
-    It is at most u with probability at most u, for every u, and has no part in any noise. It is used for one limit,
-    after the draws fixed beforehand; a limit that goes on, or a second one in its place, would use it again (T15a).
+    The method ``pairwise/randomised_star`` multiplies by it the wealth that rejects after the input's last draw. It is
+    at most u with probability at most u, for every u, and has no part in any noise. It may be used for one limit, after
+    the draws fixed beforehand; a limit that goes on, or a second one in its place, would use it again (T15a).
 
     >>> round(uniform_of(0, "7"), 6), round(uniform_of(1, "7"), 6)
     (0.866173, 0.757821)
@@ -285,9 +297,10 @@ def _is_copy(selection: FloatArray, values: FloatArray) -> bool:
 
 
 def largest_mean_class(selection: ArrayLike | Scores) -> IntArray:
-    """Return the class of the largest mean score of each input of a selection sample, ties to the lowest column.
+    """Return the class with the largest mean score at each input of ``selection``, ``[inputs, draws, classes]``.
 
-    The column of the other classes names none and is passed over: any choice made on separate draws is allowed.
+    Ties go to the lowest column. The column ``OTHERS`` of a ``Scores`` names no class and is passed over: any choice
+    made on separate draws is allowed.
 
     >>> largest_mean_class([[[0.2, 0.8], [0.9, 0.1], [0.3, 0.7]]])
     array([1])
@@ -298,7 +311,10 @@ def largest_mean_class(selection: ArrayLike | Scores) -> IntArray:
 
 
 def draws_of(scores: Scores, i: int, label: int, selection: Scores | None = None, uniform: float = 1.0) -> ScoreDraws:
-    """Return the draws of input i split into class ``label`` and its rivals, with moments from the selection sample."""
+    """Return the scores of input i as a method reads them: of class ``label``, and of every other column.
+
+    ``selection`` gives the sums over earlier draws of the same columns, zeros for None; ``uniform`` is passed on.
+    """
     place = scores.columns[i].tolist()
     if label not in place:
         raise InvalidInput(f"label must be a class whose column was kept; got {label} at input {i}, kept {show(place)}")
@@ -362,7 +378,10 @@ def _smallest(
 
 
 def limit_of(limit: Limit, given: ScoreDraws, alpha: float, margin: MarginKind) -> float:
-    """Return the limit of one input's margin by a method of ours; arguments are trusted, see ``score_margin_lower``."""
+    """Return the lower limit of one input's margin by one of Buckler's limits, of unchecked arguments.
+
+    It is the smallest limit against a rival; see ``score_margin_lower``.
+    """
     if limit == "bernstein" and given.a.size < 2:
         raise InvalidInput("scores must hold at least 2 draws for limit 'bernstein'; got 1")
     return _first(given, alpha, limit) if margin == "probability" else _second(given, alpha, limit)
@@ -378,17 +397,22 @@ def score_margin_lower(
     *,
     uniform: ArrayLike = 1.0,
 ) -> FloatArray:
-    """Return a lower limit of the margin of class ``label``: a scalar array, or one number for each input.
+    """Return the lower limit of class ``label``'s margin over any other class, from scores of noisy copies.
+
+    ``scores[draws, classes]`` give one number, ``[inputs, draws, classes]`` or a ``Scores`` with a label for each input
+    one number an input. ``selection`` are scores of separate draws in the same form, which only tune the limit.
 
     **Guarantee.** For independent, identically distributed rows, and a label, a limit and a selection sample that do
     not depend on them, ``P(limit > margin) <= alpha`` for each input; one-sided, fixed n, rounded down. May be
     negative; -inf where nothing is proved.
 
-    First margin: the limit of ``E[X_A - X_j]``. Second margin: through tangents of slope c (see ``tangents``), which is
-    renewed step by step from the draws before (and from the selection sample, if there is one) for ``star``;
-    limits in closed form use the selection sample's slope, or c = 1 without one. The selection sample also gives the
-    bets their first mean and variance. ``uniform`` holds a number for each input, drawn uniformly from (0, 1] and used
-    for its draws alone, by which the limit ``star`` is randomised at the last draw (T15a); 1 without.
+    Probability margin: a limit of ``E[X_A - X_j]``, X_A and X_j being scores of the class and of another one, is taken
+    for each j, and the smallest comes back. Quantile margin: the same of ``E[X_A - c X_j]``, turned into a margin (see
+    ``tangents``). For ``star`` the slope c is renewed step by step from the draws before (and from the selection
+    sample, if there is one); limits in closed form use the selection sample's slope, or c = 1 without one. The
+    selection sample also gives the bets their first mean and variance. ``uniform`` holds a number for each input, drawn
+    uniformly from (0, 1] and used for its draws alone, by which the limit ``star`` is randomised at the last draw
+    (T15a); 1 for none.
 
     >>> rows = np.tile([[0.9, 0.08, 0.02], [0.7, 0.2, 0.1]], (50, 1))
     >>> round(float(score_margin_lower(rows, 0)), 4), round(float(score_margin_lower(rows, 0, margin="quantile")), 4)

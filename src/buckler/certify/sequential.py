@@ -30,7 +30,7 @@ from buckler.errors import BucklerWarning, InvalidInput, check_choice, check_lab
 from buckler.types import ArrayLike, BoolArray, Decision, FloatArray, IntArray, Label
 
 FIRST_BATCH_DRAWS = 16
-"""Draws of the first batch of votes: the commonest inputs, clear failures, are recognised after it."""
+"""Draws of an input's first batch of votes: it shows the commonest inputs, clear failures, to be such."""
 
 SMALLEST_BATCH_DRAWS = 4
 FINE_BATCH_DIVISOR = 32
@@ -40,20 +40,20 @@ the number of draws that certifying still takes."""
 
 SEQUENCE = "pairwise/sequence"
 FIRST_SCORE_DRAWS = 64
-"""Draws of the first batch of scores; later ones are a fourth of the draws so far."""
+"""Draws of an input's first batch of scores; a later batch has a fourth of the draws so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """State of the sequential test of one input: its certificate, and the votes and looks behind it.
+    """State of the sequential test of one input: its certificate so far, and the votes behind it.
 
-    ``decision`` is ``certified`` (every radius is), ``given up`` (the next radius looks out of reach), ``precise`` (the
-    certified radius is as close to the estimate as was asked) or ``undecided`` (drawing was stopped from outside; the
-    certificate holds all the same). ``votes`` are pairs (class, votes) of every class that got any. ``certified_at``
-    holds, for each radius passed, lowest first, the number of draws at which it was; the last ``by_final_test`` of them
-    passed by the final test, the others by e-values. ``radii`` and ``final_n`` are those of the ladder. ``overcome``
-    marks the classes overcome at the next radius, one bit a class; ``bets`` is the state of the winner's test. These
-    four serve to resume.
+    ``label`` is the class that is certified. ``decision`` is ``certified`` (every radius is), ``given up`` (the next
+    radius looks out of reach), ``precise`` (the certified radius is as close to the estimate as was asked) or
+    ``undecided`` (drawing was stopped from outside; the certificate holds all the same). ``votes`` are pairs (class,
+    votes) of every class that got any. ``certified_at`` holds, for each radius passed, lowest first, the number of
+    draws at which it was; the last ``by_final_test`` of them passed by the final test, the others by e-values.
+    ``radii`` and ``final_n`` are those of the ladder. ``overcome`` marks the classes whose e-values have reached their
+    level at the next radius, one bit a class; ``bets`` is the state of the winner's test. These four serve to resume.
     """
 
     certificate: Certificate
@@ -85,22 +85,25 @@ class Decided:
 
 
 class AnytimeTest:
-    """Sequential test of several inputs: how far up a ladder of radii each gets, decided as draws come in.
+    """Any-time test of votes that certifies the rising radii of a ``Ladder``, one after another, at several inputs.
+
+    An input is undecided, and wants more draws, until all radii are certified, or the next one looks out of reach, or
+    the certified one is precise enough, or ``ladder.max_n`` draws are made. Inputs are named by their row number.
 
     **Guarantee.** For each input, the probability that a radius is *ever* certified on whose ball, in the noise's norm,
-    the smoothed prediction is not constantly the label is at most ``ladder.alpha``: any-time, for independent draws in
-    the order they were made, with the ladder, and the labels if there are any, fixed beforehand. Batches of any size
-    keep it, as does giving up at any moment for any reason.
+    the smoothed prediction is not constantly the input's class is at most ``ladder.alpha``: any-time, for independent
+    draws in the order they were made, with the ladder, and the labels if there are any, fixed beforehand. Batches of
+    any size keep it, as does giving up at any moment for any reason.
 
-    A radius is passed once all those below it are, and every other class has been overcome at it: the e-value of each
-    class reached the level at some look, not all at the same one, or the final test was passed at draw ``final_n``. The
-    class of the smallest margin is fixed and unknown; if its margin is at most the radius', its own e-value or the
-    final test must err (see ``Ladder``; theory T16 to T18). There is no division over classes.
+    A radius is certified once all those below it are, and every other class has been overcome at it: the e-value
+    against each has reached the level after some batch, not all after the same one, or the final test was passed at
+    draw ``final_n``. The class of the smallest margin is fixed and unknown; if its margin is at most the radius', its
+    own e-value or the final test must err (see ``Ladder``; theory T16 to T18). There is no division over classes.
 
     Without labels the class is the leader in votes, and it certifies only once the winner's test has rejected every
-    other class (T18d). If the leader changes before, the votes of all draws are looked at again for the new one.
+    other class (T18d). If the leader changes before, the votes of all draws are tested again for the new one.
 
-    One thread may ask how inputs stand while another hands over votes: an answer is of before or after them.
+    One thread may call ``decided`` while another calls ``update``: it returns the state of before or after the votes.
 
     >>> from buckler.noise import Gaussian
     >>> test = AnytimeTest(Ladder((0.25, 0.5), Gaussian(0.5)), [0], num_classes=10)
@@ -114,8 +117,7 @@ class AnytimeTest:
     """
 
     def __init__(self, ladder: Ladder, labels: ArrayLike | int, num_classes: int) -> None:
-        """Start without draws; ``labels`` is one class for each input, or the number of inputs for
-        ``ladder.winner``."""
+        """Start without draws; ``labels`` is a class for each input, or the number of inputs if ``ladder.winner``."""
         self.ladder = ladder
         self._classes = check_whole("num_classes", num_classes, 2)
         if ladder.winner:
@@ -140,21 +142,21 @@ class AnytimeTest:
 
     @property
     def n(self) -> IntArray:
-        """Draws used so far, for each input."""
+        """Number of draws so far of each input."""
         return self._n.copy()
 
     @property
     def undecided(self) -> IntArray:
-        """Positions of the inputs for which more draws are wanted, ``[k]``."""
+        """Row numbers of the undecided inputs, in rising order."""
         wanted = ~self._given_up & ~self._precise & (self._rung < len(self.ladder))
         if self.ladder.winner:  # a radius is passed, and the class is not known to be the winner yet
             wanted |= (self._rung > 0) & (self._winner.answers == ABSTAINED) & (self._n < self.ladder.max_n)
         return np.flatnonzero(wanted)
 
     def batch_sizes(self, rows: IntArray) -> IntArray:
-        """Return how many draws to make next for each of these inputs: 0 once decided, never beyond ``max_n``.
+        """Return how many draws to make next for each of the inputs ``rows``: 0 unless it is undecided.
 
-        The draws end at ``final_n`` before they go on beyond it.
+        No batch goes beyond ``max_n`` draws, nor across ``final_n``: one ends there before the next goes on.
         """
         n, open_ = self._n[rows], np.isin(rows, self.undecided)
         rung = np.minimum(self._rung[rows], len(self.ladder) - 1)
@@ -167,7 +169,7 @@ class AnytimeTest:
         return np.asarray(np.where(open_, wanted, 0), dtype=np.int64)
 
     def update(self, rows: ArrayLike, counts: ArrayLike) -> None:
-        """Add the votes ``counts[row, class]`` of all next draws of the inputs ``rows``, and decide what follows."""
+        """Add the votes ``counts[row, class]`` of the next draws of the inputs ``rows``, and test the next radii."""
         with self._whole:
             where, votes = self._checked(rows, counts)
             if self.ladder.winner:
@@ -195,10 +197,12 @@ class AnytimeTest:
         self._overcome[where, self._labels[where]] = True
 
     def restore(self, row: int, before: Decided) -> None:
-        """Put an input where an earlier test with the same ladder left it, perhaps with fewer draws in ``max_n``.
+        """Put the input in row ``row``, not drawn yet, where an earlier test left it: its state was ``before``.
 
-        **Guarantee.** That of the whole, over all tests together, if all have the same radii, alpha and ``final_n``.
-        The votes are looked at again, as they were: the final test is not taken again at another draw (T17).
+        The earlier test had the same ladder, but for a ``max_n`` that may have been smaller.
+
+        **Guarantee.** That of the class, over all tests together, if all have the same radii, alpha and ``final_n``.
+        The votes are tested again, as they were: the final test is not taken again at another draw (T17).
         """
         made, ladder, rung = before.certificate, self.ladder, len(before.certified_at)
         if self._n[row] or made.n > ladder.max_n or max(k for k, _ in before.votes) >= self._classes:
@@ -285,9 +289,10 @@ class AnytimeTest:
         self._precise[rows] = ~lost & ladder.precise_enough(rung, top, hardest, n)
 
     def decided(self, row: int, id: str, n0: int = 0, seed: int | None = None) -> Decided:  # noqa: A002
-        """Return the state of one input: the certificate of the largest radius certified so far, or an abstention.
+        """Return the state of the input in row ``row``, with its certificate of the largest radius certified so far.
 
-        ``n0`` is the size of the separate selection sample that chose the label; 0 without one.
+        The certificate, an abstention if there is no such radius, names the input ``id``. ``n0`` is the number of
+        separate draws that chose its label, 0 for none, and ``seed`` that of the noise, if it is known.
         """
         with self._whole:
             return self._standing(row, id, n0, seed)
@@ -329,11 +334,11 @@ class AnytimeTest:
 
 
 MOST_CHECKED = 10_000
-"""Largest number of draws for which ``warn_of_short_ladder`` searches the smallest sufficient one."""
+"""Largest number of draws up to which ``warn_of_short_ladder`` searches for the fewest that can certify."""
 
 
 def warn_of_short_ladder(ladder: Ladder, num_classes: int) -> None:
-    """Warn if ``max_n`` draws cannot certify the first radius of a ladder, and name the fewest that can."""
+    """Warn if a ladder's ``max_n`` draws cannot certify its first radius, and name the fewest that can."""
     if ladder.max_n >= MOST_CHECKED or _reaches(ladder.max_n, ladder, num_classes):
         return
     draws = range(MOST_CHECKED + 1)
@@ -358,16 +363,18 @@ def _reaches(max_n: int, ladder: Ladder, num_classes: int) -> bool:
 
 
 class ScoreTest:
-    """Sequential limits of the margins of several inputs, renewed as scores come in.
+    """Any-time lower limits of the margins of several inputs from scores, and certificates from them.
 
     **Guarantee.** For each input, the probability that the limit *ever* exceeds the margin of its class is at most
     ``settings.alpha``: any-time, for independent draws in the order they were made, with labels, if any, and settings
     fixed beforehand. Any stopping keeps it (T18c). Without labels the class is the leader in mean score, and it
     certifies only once the winner's test has rejected every other class (T18d).
 
-    Drawing ends for an input at the largest of ``radii``, at a ``precision`` relative to the radius that the mean
-    scores give, or at ``max_n``. Slopes for the quantile margin come from the ``earlier`` scores ``[inputs, n0, m]`` of
-    separate draws; without these they are 1.
+    An input is undecided, and wants more draws, until it is certified to the largest of ``radii``, or the next one
+    looks out of reach, or its certified radius is within the share ``precision`` of the one that its mean scores give
+    (which replaces radii), or ``max_n`` draws are made. Inputs are named by their row number. Slopes for the quantile
+    margin (``tangents``) come from the ``earlier`` scores ``[inputs, n0, classes]`` of separate draws; without these
+    they are 1.
     """
 
     def __init__(
@@ -412,11 +419,11 @@ class ScoreTest:
 
     @property
     def undecided(self) -> IntArray:
-        """Positions of the inputs for which more draws are wanted, ``[k]``."""
+        """Row numbers of the undecided inputs, in rising order."""
         return np.flatnonzero(self._open)
 
     def batch_size(self, n: int) -> int:
-        """Return how many draws to make next after ``n``, never beyond ``max_n``."""
+        """Return how many draws to make next for an input with ``n`` draws, never beyond ``max_n``."""
         return min(max(FIRST_SCORE_DRAWS, n // COARSE_BATCH_DIVISOR), self._max_n - n)
 
     def _split(self, row: int, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -424,7 +431,7 @@ class ScoreTest:
         return by_class[self._labels[row]], np.delete(by_class, self._labels[row], axis=0)
 
     def update(self, row: int, scores: FloatArray) -> None:
-        """Add the scores ``[draws, m]`` of one input's next draws, and renew its limit."""
+        """Add the ``scores[draws, classes]`` of the next draws of the input in row ``row``, and renew its limit."""
         self.n[row] += len(scores)
         self._draws[row].append(np.asarray(scores, dtype=np.float32))
         won = True
@@ -474,7 +481,7 @@ class ScoreTest:
         return not gain(distance, np.asarray(float(n)), wanted, more, WORTH * self._max_n).any(axis=1).all()
 
     def certificates(self, rows: slice, ids: Sequence[str]) -> Certificates:
-        """Return the certificates of some inputs as they stand."""
+        """Return the certificates that the draws so far give a slice of the inputs, which are called ``ids``."""
         classes = self._labels[rows]
         if self._winner is not None:
             classes = self._winner.answers[rows]

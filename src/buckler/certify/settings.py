@@ -20,12 +20,12 @@ from buckler.noise import as_noise, check_margin, default_margin
 from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind, Noise, ScoreDtype, SimplexMap
 
 DEFAULT_METHODS = {"votes": "exact", "scores": "pairwise/star"}
-"""``RANDOMISED`` is the default for scores where a seed is known."""
+"""Method that certifies votes or scores unless another is named; for scores with a known seed it is ``RANDOMISED``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Softmax:
-    """Smooth the softmax scores of the logits at a temperature, in the place of votes."""
+    """Setting: smooth the softmax scores of the logits at a temperature, instead of counting votes."""
 
     temperature: float = 1.0
     map: ClassVar[Literal["softmax"]] = "softmax"
@@ -36,7 +36,7 @@ class Softmax:
 
 @dataclass(frozen=True, slots=True)
 class Sparsemax:
-    """Smooth the sparsemax scores of the logits, in the place of votes (Martins and Astudillo 2016)."""
+    """Setting: smooth the sparsemax scores of the logits (Martins and Astudillo 2016), instead of counting votes."""
 
     map: ClassVar[Literal["sparsemax"]] = "sparsemax"
     temperature: ClassVar[None] = None
@@ -46,7 +46,10 @@ Scoring = Softmax | Sparsemax
 
 
 def scoring(map: str, temperature: float | None = None) -> Scoring | None:  # noqa: A002  (the record's name for it)
-    """Return the ``Softmax`` or ``Sparsemax`` that a record's ``map`` and ``temperature`` name; None for votes."""
+    """Return the ``Softmax`` or ``Sparsemax`` that ``map`` and ``temperature`` name; None for "hardmax", that is votes.
+
+    None as the temperature of a softmax means 1.
+    """
     if check_choice("map", map, get_args(SimplexMap)) == "softmax":
         return Softmax(1.0 if temperature is None else temperature)
     if temperature is not None:
@@ -56,10 +59,11 @@ def scoring(map: str, temperature: float | None = None) -> Scoring | None:  # no
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The noise, the total error probability ``alpha``, the method, the margin it bounds, and the scores or votes.
+    """What certificates are asked for: noise, total error probability ``alpha``, method, and margin that it bounds.
 
-    ``seed`` is the seed of the noise where the draws are made here; certificates repeat it. ``score_dtype`` is that of
-    scores that were kept on disk.
+    ``scores`` says which scores are smoothed, None that votes are counted. ``seed`` is that of the noise, or else that
+    of a randomised method, None if there is neither; certificates repeat it. ``score_dtype`` is that of scores that
+    were kept on disk.
     """
 
     noise: Noise
@@ -72,17 +76,17 @@ class Settings:
 
     @property
     def level(self) -> float:
-        """The level of the limits: alpha less what drawing takes (``after_drawing``); 0 if copies are enumerated."""
+        """Error probability left for the limits: ``after_drawing`` of alpha; 0 if the noise's copies are enumerated."""
         return 0.0 if self.noise.total is not None else budget.after_drawing(self.alpha, self.noise)
 
     @property
     def map(self) -> SimplexMap:
-        """The map from logits to votes (``hardmax``) or scores."""
+        """Name of the map from logits to votes ("hardmax") or to scores ("softmax", "sparsemax")."""
         return "hardmax" if self.scores is None else self.scores.map
 
     @property
     def temperature(self) -> float | None:
-        """The temperature of the scores, None for votes."""
+        """Temperature of softmax scores; None for sparsemax scores and for votes."""
         return None if self.scores is None else self.scores.temperature
 
 
@@ -97,11 +101,12 @@ def make_settings(
     seed: int | None = None,
     sound: bool = True,
 ) -> Settings:
-    """Return checked settings; method and margin have the noise's defaults where they are None.
+    """Return settings of certificates, checked: Gaussian noise of standard deviation ``sigma``, or else ``noise``.
 
-    ``sound=False`` admits a method without a guarantee, for comparisons. For noise whose copies are enumerated alpha
-    is 0 and the votes are exact, so no method can be named. A randomised method needs the seed of the noise, or another
-    one that was chosen before the draws were seen.
+    ``method`` and ``margin`` have defaults for the noise and for votes or ``scores``. ``sound=False`` admits a method
+    without a guarantee, for comparisons. For noise whose copies are enumerated alpha is 0 and the votes are exact, so
+    no method can be named. A randomised method needs the seed of the noise, or another one that was chosen before the
+    draws were seen.
     """
     given = as_noise(sigma, noise)
     reads: Reads = "votes" if scores is None else "scores"
@@ -125,10 +130,10 @@ def make_settings(
 
 
 class ChosenClass(NamedTuple):
-    """The class to certify for each input, -1 for an abstention, and how it was chosen.
+    """The class to certify for each input, -1 where none is, and how it was chosen.
 
-    ``n0`` selection draws chose it, 0 where none were made; the limit holds at level ``alpha``, since ``winner_alpha``
-    was spent on the winner's test.
+    ``n0`` selection draws chose it, 0 where none were made. ``winner_alpha`` was spent on the test that it is the
+    smoothed prediction, 0 without one, and ``alpha`` is left for the limit of its margin.
     """
 
     classes: IntArray
@@ -146,11 +151,14 @@ def choose_class(
     selected: tuple[IntArray, IntArray] | None,
     winner: Callable[[float], IntArray],
 ) -> ChosenClass:
-    """Return the class of each input: its label, the class selected on other draws, or the winner of these draws.
+    """Return the class to certify for each input: its label, the class selected on other draws, or the leading class.
+
+    ``labels[inputs]`` are classes fixed beforehand; ``selected`` holds the class and the number of selection draws of
+    each input; without both, ``winner(level)`` returns the class that leads in the draws to be certified from, where a
+    test at that level shows that it is the smoothed prediction, else -1.
 
     **Guarantee.** A limit at the level returned, for the class returned, exceeds its margin or is about a class that is
-    not the smoothed prediction with probability at most ``alpha`` (T18d). ``winner(level)`` returns the class with the
-    most votes where it passes the winner's test at that level, else -1.
+    not the smoothed prediction with probability at most ``alpha`` (T18d).
     """
     none = np.zeros(inputs, dtype=np.int64)
     if labels is not None and selected is not None:
@@ -171,11 +179,12 @@ def make_certificates(
     ids: Sequence[str],
     kind: type[Claim] = Certificate,
 ) -> Certificates:
-    """Return the certificates that the limits ``low`` of the margins give, an abstention where there is no radius.
+    """Return the certificate of each input from the lower limit ``low`` of its margin, the class chosen, and n draws.
+
+    The radius is what the noise gives for the limit, rounded down; without one the certificate is an abstention.
 
     **Guarantee.** Each certificate is wrong with probability at most ``settings.alpha``, as its limit and the choice of
-    its class are. The radius is the noise's for the limit, rounded down. With ``kind=Claim`` records come back that
-    promise nothing, for a method without a guarantee.
+    its class are. With ``kind=Claim`` records come back that promise nothing, for a method without a guarantee.
     """
     lows = np.where(chosen.classes == ABSTAINED, -inf, low)
     # One radius for all inputs that share a limit: a million inputs are not rare.
@@ -204,7 +213,7 @@ def make_certificates(
 
 
 def names_or_numbers(ids: Sequence[str] | None, inputs: int) -> Sequence[str]:
-    """Return the ids, one for each input, or ``input 0``, ``input 1`` and so on."""
+    """Return ``ids``, checked to be a different name for each input; for None ``input 0``, ``input 1`` and so on."""
     if ids is None:
         return [f"input {i}" for i in range(inputs)]
     if len(ids) != inputs or len(set(ids)) != len(ids):

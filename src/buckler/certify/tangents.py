@@ -19,14 +19,19 @@ SLOPES: FloatArray = 2.0 ** (np.arange(13) / 2.0)
 """The slopes that may be chosen: 1 to 64, each sqrt(2) times the one before."""
 
 HEIGHT_SLACK = 1e-14
+"""``heights`` are raised by this times ``1 + c`` against rounding (F9)."""
 LARGEST_REPORTED_MARGIN = 16.0
-"""The largest margin that is ever reported: beyond it both normal tails are lost in double precision."""
+"""Largest quantile margin that limits from scores report: beyond, double precision loses both normal tails."""
 
 _GRID: FloatArray = np.concatenate([[0.0], np.geomspace(1e-3, LARGEST_REPORTED_MARGIN, 1600)])
 
 
 def heights(margin: FloatArray | float, slopes: FloatArray | float) -> FloatArray:
-    """Return ``h_L(c)`` rounded up; arguments broadcast, ``L >= 0`` and ``c >= 1``.
+    """Return the largest ``p_A - c p_j`` of two classes with quantile margin at most L, rounded up.
+
+    ``margin`` is L, at least 0, and ``slopes`` are c, at least 1; they broadcast. The value, ``h_L(c) = Phi(t + L/2) -
+    c Phi(t - L/2)`` with ``t = -ln(c)/L``, is the height of the line of slope c that touches ``p_A = Phi(L +
+    Phi^-1(p_j))``.
 
     >>> heights(1.0, np.array([1.0, 2.0])).round(6)
     array([0.382925, 0.19061 ])
@@ -38,9 +43,13 @@ def heights(margin: FloatArray | float, slopes: FloatArray | float) -> FloatArra
 
 
 def margin_from_height(value: FloatArray | float, slope: FloatArray | float) -> FloatArray:
-    """Return the largest L, rounded down, with ``h_L(c) <= value``; -inf where even L = 0 is not reached.
+    """Return the lower limit of a quantile margin that follows from a lower limit ``value`` of ``E[X_A - c X_j]``.
 
-    **Guarantee.** If ``value <= E[X_A - c X_j]`` then the result is at most the second margin.
+    c is ``slope``, at least 1; the two arguments broadcast. The result is the largest L with ``heights(L, c) <=
+    value``, rounded down, or -inf if not even L = 0 is one.
+
+    **Guarantee.** If ``value <= E[X_A - c X_j]``, with X_A and X_j the scores of the class and its rival, then the
+    result is at most ``Phi^-1(E X_A) - Phi^-1(E X_j)``.
 
     >>> round(float(margin_from_height(0.19061, 2.0)), 4)
     1.0
@@ -58,21 +67,26 @@ _TABLE: FloatArray = heights(_GRID[None, :], SLOPES[:, None])
 
 
 def means_of(margin: FloatArray | float) -> FloatArray:
-    """Return the largest means of ``(X_A - c X_j + c)/(1 + c)`` under a margin of at most L, ``[..., slopes]``."""
+    """Return, for each slope c of ``SLOPES``, the largest mean of ``(X_A - c X_j + c)/(1 + c)``, ``[..., slopes]``.
+
+    It is the largest under a quantile margin of at most ``margin``, ``[...]``, rounded up; X_A and X_j are scores.
+    """
     return (heights(np.asarray(margin)[..., None], SLOPES) + SLOPES) / (1.0 + SLOPES) + HEIGHT_SLACK
 
 
 MARGINS = Candidates(_GRID, np.ascontiguousarray(means_of(_GRID)), means_of, -inf, 1e-9)
-"""Candidate margins; below 0 none is rejected."""
+"""Candidate quantile margins for a limit by betting; below 0 none is rejected."""
 
 
 def best_slopes(moments: FloatArray, n: int, alpha: float) -> IntArray:
-    """Return for each row of moments (count, sums of a, b, aa, ab, bb) the slope that predicts the largest limit.
+    """Return for each rival the index in ``SLOPES`` of the slope c that predicts the largest limit of its margin.
 
-    The prediction for n draws is ``mean - s sqrt(2 ln(1/alpha)/n) - (1 + c) ln(1/alpha)/(3 n)``, Bernstein's, less one
-    standard error of the mean itself, turned into a margin: too large a slope proves nothing, one too small a little
-    less. Two imagined draws of (1/2, 1/2) and variance 1/4 damp the choice towards c = 1 while few draws have been
-    seen. A choice needs no proof, so the margin is interpolated from a table.
+    Row j of ``moments`` holds the count of draws seen and their sums of a, b, aa, ab and bb (``earlier_moments``), a
+    being scores of the class and b of rival j. The prediction for n draws is ``mean - s sqrt(2 ln(1/alpha)/n) -
+    (1 + c) ln(1/alpha)/(3 n)``, Bernstein's limit of the mean of ``a - c b``, whose deviation is s, less one standard
+    error of the mean itself, turned into a margin: too large a slope proves nothing, one too small a little less. Two
+    imagined draws of (1/2, 1/2) and variance 1/4 damp the choice towards c = 1 while few draws have been seen. A choice
+    needs no proof, so the margin is interpolated from a table.
     """
     count = moments[:, :1] + 2.0
     a, b = (moments[:, 1:2] + 1.0) / count, (moments[:, 2:3] + 1.0) / count
@@ -91,9 +105,10 @@ def best_slopes(moments: FloatArray, n: int, alpha: float) -> IntArray:
 
 
 def predictable_slopes(a: FloatArray, rivals: FloatArray, earlier: FloatArray, alpha: float) -> IntArray:
-    """Return the index of the slope for each rival and step, ``[rivals, n]``, renewed after 16, 32, 64, ... draws.
+    """Return the index in ``SLOPES`` of the slope for each rival and draw, ``[rivals, n]``.
 
-    The slope of a step is chosen from the draws before its block (and from ``earlier``, moments of draws seen earlier).
+    ``a[n]`` are scores of the class, ``rivals[rivals, n]`` those of the others. The slope is chosen anew after 16, 32,
+    64, ... draws, from the draws before and from ``earlier``, a row of ``earlier_moments`` for each rival.
     """
     n = a.size
     index = np.empty(rivals.shape, dtype=np.int64)
@@ -118,7 +133,10 @@ def predictable_slopes(a: FloatArray, rivals: FloatArray, earlier: FloatArray, a
 
 
 def estimate(a: FloatArray, rivals: FloatArray) -> FloatArray:
-    """Return the plug-in second margin of each rival, rounded down; the limits are never allowed above it."""
+    """Return the quantile margin of the mean scores over each rival's, rounded down: limits are cut at it.
+
+    ``a[n]`` are scores of the class, ``rivals[rivals, n]`` those of the others; -inf where it is not a number.
+    """
     top, others = np.clip(a.mean(), 0.0, 1.0), np.clip(rivals.mean(axis=1), 0.0, 1.0)
     with np.errstate(invalid="ignore"):
         gap: FloatArray = ndtri(top) - ndtri(others)

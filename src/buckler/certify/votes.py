@@ -46,9 +46,10 @@ QUANTILE_ERROR = 4e-15
 
 
 def margin(kind: MarginKind, p_top: ArrayLike, p_other: ArrayLike) -> FloatArray:
-    """Return the margin of known probabilities, not rounded: for truths, not for limits.
+    """Return the margin between classes of known probabilities ``p_top`` and ``p_other``, which broadcast; not rounded.
 
-    ``margin("quantile", 0, 0)`` is -inf: an outcome that never shows either class certifies nothing.
+    It is ``p_top - p_other`` ("probability") or ``Phi^-1(p_top) - Phi^-1(p_other)`` ("quantile"). ``margin("quantile",
+    0, 0)`` is -inf: where neither class is ever seen, nothing can be certified. For truths, not for limits.
 
     >>> round(float(margin("quantile", 0.9, 0.1)), 6)
     2.563103
@@ -62,7 +63,9 @@ def margin(kind: MarginKind, p_top: ArrayLike, p_other: ArrayLike) -> FloatArray
 
 
 def margin_from_limits(kind: MarginKind, p_low: ArrayLike, p_high: ArrayLike) -> FloatArray:
-    """Return the lower limit of the margin that follows from ``p_A >= p_low`` and ``p_j <= p_high``, rounded down.
+    """Return the lower limit of a margin from a lower limit of the class's probability and an upper one of its rival's.
+
+    ``p_low`` and ``p_high`` are these limits, which broadcast. Rounded down; -inf where nothing is proved.
 
     >>> float(margin_from_limits("probability", 0.75, 0.25)) < 0.5
     True
@@ -89,14 +92,16 @@ def certify_votes(
     method: str | None = None,
     ids: Sequence[str] | None = None,
 ) -> Certificates:
-    """Return the certificates of votes ``counts[inputs, m]``, one for each input.
+    """Return certificates from votes ``counts[inputs, classes]`` of noisy copies, one for each input.
 
     **Guarantee.** Each certificate is wrong with probability at most ``alpha`` over the draws behind its counts, whose
     number was fixed beforehand.
 
-    The certified class is the one with the most votes, if it passes the winner's test at a tenth of alpha (T18d); or
-    ``labels``, fixed beforehand; or the top class of ``selection``, counts of *separate* draws. The noise is Gaussian
-    of standard deviation ``sigma``, or ``noise``. ``margin`` is ``"quantile"`` or ``"probability"``.
+    The certified class is the one with the most votes, if a test at a tenth of alpha shows that the smoothed classifier
+    predicts it (T18d), else none is; or it is the class in ``labels``, fixed beforehand; or the top class of
+    ``selection``, counts of *separate* draws. The noise is Gaussian of standard deviation ``sigma``, or else ``noise``.
+    ``margin``, ``"quantile"`` or ``"probability"``, and ``method``, the name of a limit of it, have defaults that suit
+    the noise.
 
     >>> certify_votes([[970, 20, 10], [480, 470, 50]], sigma=0.25)
     Certificates(2 inputs, 1 abstained, median radius 0.2151)
@@ -122,7 +127,7 @@ def votes_to_certificates(
     selection: ArrayLike | None = None,
     ids: Sequence[str] | None = None,
 ) -> Certificates:
-    """Return the certificates of votes under checked settings; arguments are those of ``certify_votes``."""
+    """Return certificates from votes ``counts[inputs, classes]`` under ``settings``; else as ``certify_votes``."""
     chosen, low, n = limits_of_votes(counts, settings, labels=labels, selection=selection)
     return make_certificates(settings, chosen, low, n, names_or_numbers(ids, len(low)))
 
@@ -130,10 +135,10 @@ def votes_to_certificates(
 def limits_of_votes(
     counts: ArrayLike, settings: Settings, *, labels: ArrayLike | None = None, selection: ArrayLike | None = None
 ) -> tuple[ChosenClass, FloatArray, IntArray]:
-    """Return the class of each input, the lower limit of its margin, and its draws.
+    """Return each input's class, the lower limit of its margin, and its number of draws, from ``counts[inputs, m]``.
 
-    **Guarantee.** For a sound method, the class is not the smoothed prediction or its limit exceeds its margin with
-    probability at most ``settings.alpha``; with labels or selection, the limit alone.
+    **Guarantee.** For a sound method, the probability that the class is not the smoothed prediction or that the limit
+    exceeds its margin is at most ``settings.alpha``; with labels or selection, the probability that the limit does.
     """
     values, noise = check_counts("counts", counts), settings.noise
     if values.ndim != 2:
@@ -166,7 +171,10 @@ def limits_of_votes(
 
 
 def votes_of(counts: IntArray, chosen: IntArray) -> Votes:
-    """Return the votes that a method reads, given the class of each input; an abstention (-1) reads as class 0."""
+    """Return ``counts[inputs, m]`` as a method reads them, with the class ``chosen`` for each input put first.
+
+    Where none is chosen (-1), class 0 is.
+    """
     rows, classes = np.arange(len(counts)), np.maximum(chosen, 0)
     ordered = counts.copy()
     ordered[rows, classes] = counts[:, 0]
@@ -175,13 +183,13 @@ def votes_of(counts: IntArray, chosen: IntArray) -> Votes:
 
 
 CHECKED_DRAWS = 2000
-"""Largest n for which ``warn_of_few_draws`` looks: more draws can certify something at every usual alpha."""
+"""``warn_of_few_draws`` looks below this number of draws: more can certify something at every usual alpha."""
 
 
 def warn_of_few_draws(n: int, settings: Settings, num_classes: int, *, winner: bool) -> None:
-    """Warn if nothing can be certified from ``n`` draws, and name the fewest that can.
+    """Warn if ``n`` draws can certify nothing, even if all are of one class, and name the fewest draws that can.
 
-    ``winner`` says that the class is the winner of the same draws.
+    ``winner`` says that the certified class is the one with the most of the same votes, which a test must confirm.
     """
     draws = range(CHECKED_DRAWS)
     if n not in draws or settings.noise.total is not None or _can_certify(n, settings, num_classes, winner):
@@ -223,10 +231,14 @@ def vote_margin_lower(
     method: str | Method = "exact",
     num_classes: int | None = None,
 ) -> FloatArray:
-    """Return lower limits of the margin of a class fixed beforehand; arrays broadcast, a limit may be negative or -inf.
+    """Return the lower limit of a class's margin over any other class, from its votes and the most of any other.
 
-    **Guarantee.** For X multinomial with fixed n: ``P(vote_margin_lower(X_A, max_j X_j, n) > margin) <= alpha``,
-    one-sided, rounded down; for a ``Method`` that is not sound there is **no guarantee**.
+    The class, fixed beforehand, got ``top`` of ``n`` votes, and no other more than ``runner_up``; the three broadcast.
+    A limit may be negative, and is -inf where nothing is proved.
+
+    **Guarantee.** For X multinomial with fixed n, A the class: ``P(vote_margin_lower(X_A, max_j X_j, n) > margin) <=
+    alpha``, one-sided, rounded down; for a ``Method`` that is not sound there is **no guarantee**. With
+    ``num_classes=2`` the limit may be sharper.
 
     >>> vote_margin_lower([100, 90], [0, 5], 100).round(4)
     array([3.0009, 1.8669])
@@ -241,7 +253,10 @@ def vote_margin_lower(
 
 
 def check_votes(top: ArrayLike, runner_up: ArrayLike, n: ArrayLike) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the three arrays, broadcast; votes must be whole, not negative, and together at most n."""
+    """Return ``top``, ``runner_up`` and ``n``, broadcast to one shape; raise InvalidInput unless they can be votes.
+
+    Votes are whole numbers of at least 0, and top + runner_up is at most n.
+    """
     try:
         x1, x2, draws = np.broadcast_arrays(
             check_whole_array("top", top), check_whole_array("runner_up", runner_up), check_whole_array("n", n, low=1)
@@ -259,7 +274,7 @@ def check_votes(top: ArrayLike, runner_up: ArrayLike, n: ArrayLike) -> tuple[Int
 
 
 def exact(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
-    """Return Buehler's limit under the likelihood-ratio ordering: the tightest here."""
+    """Return Buehler's lower limit of each input's margin, under the likelihood-ratio ordering: the tightest here."""
     from buckler.bounds.buehler import exact_margin_lower  # compiled code, loaded only where it is used
 
     if votes.num_classes == 2:
@@ -269,13 +284,19 @@ def exact(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
 
 
 def bonferroni(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
-    """Return the limit from Clopper-Pearson at alpha/2 below for the class, and at alpha/2 above for the runner-up."""
+    """Return the lower limit of each input's margin from two Clopper-Pearson limits, each at alpha/2.
+
+    One is a lower limit of the class's probability, the other an upper limit of the runner-up's.
+    """
     share = budget.split_alpha(alpha, 2)
     low, high = clopper_pearson_lower(votes.top, votes.n, share), clopper_pearson_upper(votes.runner_up, votes.n, share)
     return margin_from_limits(margin, low, high)
 
 
 def top_class(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
-    """Return the limit from Clopper-Pearson at alpha for the class, and ``p_j <= 1 - p_A`` (Cohen et al. 2019)."""
+    """Return the lower limit of each input's margin from one Clopper-Pearson limit, the class's (Cohen et al. 2019).
+
+    It is a lower limit of p_A at alpha; any other class has at most ``1 - p_A``.
+    """
     low = clopper_pearson_lower(votes.top, votes.n, alpha)
     return margin_from_limits(margin, low, np.nextafter(1.0 - low, 1.0))
