@@ -26,18 +26,19 @@ TURNS = (1.0, 0.05)
 dominates, at last some twenty are averaged."""
 
 GAINS = (1.3, 0.1)
-"""First and last share of the distance to the boundary, estimated from one step's votes, that a point is moved."""
+"""First and last share of the distance to the decision boundary, as one step's votes suggest it, by which a point is
+moved."""
 
 MOMENTUM, MEMORY = 0.7, 0.85
-"""Decay for each step of the averaged gradient direction, and of the votes by which searches are compared."""
+"""Share of the averaged gradient direction, and of the votes by which searches are compared, that each step keeps."""
 
 FIRST_LOOK = 128
-"""Draws at the input itself, from which the nearest rivals are read."""
+"""Draws at the input itself, whose mean scores tell the likeliest rivals."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecoupledAttack:
-    """Search that turns the direction and moves the distance apart from it (Rony et al. 2019).
+    """Settings of an attack that turns a direction and, separately, moves the distance along it (Rony et al. 2019).
 
     ``searches`` for each input go on for a third of the ``steps``, half as many for the next third, one for the last,
     with ``draws`` noisy copies a step, twice and four times as many. These numbers decide which points are found;
@@ -53,13 +54,16 @@ class DecoupledAttack:
 
     @property
     def looks(self) -> int:
-        """Number of noisy copies that the search takes for each input."""
+        """Number of noisy copies that the attack takes for each input."""
         third, half = self.steps // 3, -(-self.searches // 2)
         rest = self.steps - 2 * third
         return FIRST_LOOK + self.draws * (third * self.searches + 2 * third * half + 4 * rest)
 
     def run(self, search: "Search") -> Generator[int, None, FloatArray]:
-        """Yield the draws of each step of a search, and return the distance at which each class seems to lose."""
+        """Yield the draws of each step; return the distance from each input at which its class seems to lose.
+
+        ``search`` holds the inputs, and afterwards the direction found for each (``best``).
+        """
         rows, draws, third = search.aim(self.searches), self.draws, self.steps // 3
         yield FIRST_LOOK * search.inputs
         for step in range(self.steps):
@@ -79,9 +83,10 @@ class DecoupledAttack:
 
 @dataclass(frozen=True, slots=True)
 class PGDAttack:
-    """Projected gradient descent at fixed distances, bisected from the certified radius on (Salman et al. 2019).
+    """Settings of an attack by projected gradient descent at one distance after another (Salman et al. 2019).
 
-    ``steps`` of ``draws`` noisy copies each, in ``phases`` bisections.
+    Distances from the certified radius on are bisected in ``phases`` of equal length; there are ``steps`` in all, of
+    ``draws`` noisy copies each.
     """
 
     steps: int = 120
@@ -93,16 +98,19 @@ class PGDAttack:
 
     @property
     def searches(self) -> int:
-        """Number of searches for each input: 1."""
+        """Number of searches for each input, which is 1."""
         return 1
 
     @property
     def looks(self) -> int:
-        """Number of noisy copies that the search takes for each input."""
+        """Number of noisy copies that the attack takes for each input."""
         return FIRST_LOOK + self.steps * self.draws
 
     def run(self, search: "Search") -> Generator[int, None, FloatArray]:
-        """Yield the draws of each step of a search, and return the distance at which each class seems to lose."""
+        """Yield the draws of each step; return the distance from each input at which its class seems to lose.
+
+        ``search`` holds the inputs, and afterwards the direction found for each (``best``).
+        """
         rows = search.aim(1)
         yield FIRST_LOOK * search.inputs
         low, high = search.start.clone(), torch.full_like(search.start, search.reach)
@@ -123,7 +131,7 @@ ATTACKS: dict[str, type[DecoupledAttack] | type[PGDAttack]] = {"decoupled": Deco
 
 
 def attack_named(text: str) -> Attack:
-    """Return the attack that a command calls ``NAME`` or ``NAME:key=value,key=value``.
+    """Return the attack that a text names: ``decoupled`` or ``pgd``, perhaps with sizes, ``NAME:key=value,key=value``.
 
     >>> attack_named("pgd:steps=160,draws=64")
     PGDAttack(steps=160, draws=64, phases=8)
@@ -163,9 +171,10 @@ class _Rows:
 
 
 class Search:
-    """State of the search around inputs ``x`` of classes ``labels``, from distance ``start`` of each to ``reach``.
+    """State of an attack on inputs ``x`` of classes ``labels``, each from its distance ``start`` up to ``reach``.
 
-    An attack goes through it; ``best`` are the directions that it found.
+    ``run`` of an attack calls its methods; ``best`` are the directions found, one an input. The state of the searches
+    under way is in ``rows``, with a rival class, a direction and a distance (norm) for each.
     """
 
     def __init__(
@@ -179,7 +188,7 @@ class Search:
         reach: float,
         value_range: tuple[float, float] | None = None,
     ) -> None:
-        """Hold the inputs on the model's device; points stay in ``value_range`` where there is one."""
+        """Hold the inputs on the model's device; ``sigma`` is the noise's, points stay in ``value_range`` if given."""
         self.model, self._sigma, self.reach, self._range = model, sigma, reach, value_range
         self._x = torch.as_tensor(x, device=model.device)
         self._labels = torch.as_tensor(labels, device=model.device)
@@ -187,13 +196,16 @@ class Search:
         self.best, self.inputs = torch.zeros_like(self._x), len(x)
 
     def points(self, inputs: IntArray, norms: FloatArray) -> npt.NDArray[np.float32]:
-        """Return points at these distances from these inputs, in the direction that was found for each."""
+        """Return points at distances ``norms`` from inputs, given by number, in the direction found for each."""
         rows = torch.as_tensor(inputs, device=self._x.device)
         reach = torch.as_tensor(norms, dtype=torch.float32, device=self._x.device)
         return self._points(self._x[rows], self.best[rows], reach).cpu().numpy()
 
     def aim(self, searches: int) -> _Rows:
-        """Return ``searches`` searches for each input, aimed at its likeliest rivals; the last may change its rival."""
+        """Return the state of ``searches`` new searches for each input, aimed at its likeliest rivals.
+
+        The last one of an input may change its rival later.
+        """
         count = self.inputs
         # Any other class will do here: the gradient is not used.
         pair = torch.stack([self._labels, torch.where(self._labels == 0, 1, 0)], dim=1)
@@ -210,7 +222,11 @@ class Search:
         )  # fmt: skip
 
     def turn(self, rows: _Rows, block: int, draws: int, share: float) -> torch.Tensor:
-        """Turn the directions along the gradients at fresh noisy copies, and return the votes of these."""
+        """Turn the directions along the gradients at ``draws`` fresh noisy copies, and return the votes of these.
+
+        ``block`` numbers the calls, for fresh noise; ``share`` falls from 1 to 0 over the steps, and how far directions
+        turn with it.
+        """
         pair = torch.stack([rows.label, rows.rival], dim=1)
         points = self._points(self._x[rows.inputs], rows.direction, rows.norm)
         seen = self.model.look(points, rows.inputs.cpu().numpy(), pair, block, draws)
@@ -223,18 +239,21 @@ class Search:
         return votes
 
     def move(self, rows: _Rows, votes: torch.Tensor, gain: float) -> None:
-        """Move each point a share of the way to the boundary that its votes suggest."""
+        """Move each point by the share ``gain`` of the distance to the decision boundary that its ``votes`` suggest."""
         rows.norm = (rows.norm + gain * 0.5 * self._sigma * _margin(votes, rows.label)).clamp(0.0, self.reach)
 
     def keep_best(self, rows: _Rows, count: int) -> None:
-        """Keep for each input the ``count`` searches whose boundary, estimated from recent votes, is nearest."""
+        """Keep for each input the ``count`` searches whose decision boundary, by recent votes, is nearest to it."""
         searches = len(rows.norm) // self.inputs
         distance = rows.norm + 0.5 * self._sigma * _margin(rows.recent, rows.label)
         best = distance.view(-1, searches).argsort(dim=1)[:, :count].sort(dim=1).values
         rows.keep((best + searches * torch.arange(len(best), device=best.device)[:, None]).flatten())
 
     def bisect(self, rows: _Rows, low: torch.Tensor, high: torch.Tensor) -> None:
-        """Halve each row's interval of distances by the last phase's votes; keep the direction where the label lost."""
+        """Halve the interval from ``low`` to ``high`` of each search's distance by the votes of the phase that ends.
+
+        Where the input's class lost, the direction is kept in ``best``.
+        """
         won = _margin(rows.recent, rows.label) < 0.0
         self.best[won] = rows.direction[won]
         high[won], low[~won] = rows.norm[won], rows.norm[~won]

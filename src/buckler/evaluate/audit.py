@@ -22,17 +22,21 @@ from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole
 from buckler.types import FloatArray, IntArray, MarginKind
 
 CountsBound = Callable[[IntArray], FloatArray]
-"""Outcomes ``[k, m]``, class 0 being certified -> lower limits ``[k]`` of its margin."""
+"""A bound: votes ``counts[outcomes, classes]``, class 0 being certified -> a lower limit of its margin for each."""
 
 LARGEST_MARGIN = 12.0
+"""Largest margin at which truths are tried, where a bound's limits are larger."""
 _CELLS = 4_000_000
 MOST_ORDERS = 720
-"""Largest number of orders of the rivals at which all are tried: those of six rivals."""
+"""Largest number of orders of the rivals (the classes but the certified one) at which ``orders`` returns them all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The worst miss probability found for a bound of promised level alpha, and the truth that shows it."""
+    """Worst probability ``miss``, of all ``truths`` tried, that a bound exceeds the margin; alpha was promised.
+
+    ``truth`` holds the classes' probabilities that show it, those of the certified class first.
+    """
 
     margin: MarginKind
     num_classes: int
@@ -44,7 +48,7 @@ class Audit:
 
     @property
     def passed(self) -> bool:
-        """Whether no truth was found that misses more often than promised (1e-9 is the error of the sums)."""
+        """Whether ``miss`` is at most alpha, but for a relative 1e-9, the error of the sums."""
         return self.miss <= self.alpha * (1.0 + 1e-9)
 
     def __str__(self) -> str:
@@ -56,7 +60,7 @@ class Audit:
 
 
 def outcomes(num_classes: int, n: int) -> IntArray:
-    """Return every vector of ``num_classes`` counts with sum ``n``, one a row.
+    """Return every way in which ``n`` draws can fall on ``num_classes`` classes, as counts, one outcome a row.
 
     >>> outcomes(2, 2).tolist()
     [[0, 2], [1, 1], [2, 0]]
@@ -77,10 +81,13 @@ def audit_discrete(
     points: int = 40,
     progress: Callable[[int, int], None] | None = None,
 ) -> Audit:
-    """Return the worst miss probability of ``bound`` over truths on and near its jumps, and all over the simplex.
+    """Return an ``Audit`` of ``bound``: the largest probability found that it exceeds the true margin.
 
-    ``points`` truths are tried along each jump's curve, each with several splits of the remaining mass. ``progress``
-    is called with the jumps searched so far and in all.
+    ``bound`` takes all outcomes of ``n`` draws, ``[outcomes, num_classes]``, and returns a limit for each, which should
+    exceed the margin with probability at most ``alpha``. Truths, the classes' probabilities, are tried all over the
+    simplex and on the curves where the margin is just below one of these limits; at each the miss probability is summed
+    over all outcomes. ``points`` truths are tried along each curve, each with several splits of the remaining mass.
+    ``progress`` is called with the number of curves searched so far, and of all.
     """
     check_choice("margin", margin, get_args(MarginKind))
     m, draws, level = check_whole("num_classes", num_classes, 2), check_whole("n", n, 1), check_alpha(alpha)
@@ -118,7 +125,9 @@ def audit_discrete(
 
 
 def treats_rivals_alike(counts: IntArray, lows: FloatArray) -> bool:
-    """Return whether limits of all outcomes stay the same when two rivals trade places; then truths may be sorted.
+    """Return whether the limits ``lows`` of all outcomes ``counts`` stay the same when any two rivals trade places.
+
+    Rivals are the classes but the first.
 
     >>> counts = outcomes(3, 2)
     >>> treats_rivals_alike(counts, counts[:, 1:].max(axis=1)), treats_rivals_alike(counts, counts[:, 1])
@@ -134,7 +143,9 @@ def treats_rivals_alike(counts: IntArray, lows: FloatArray) -> bool:
 
 
 def orders(num_classes: int) -> list[tuple[int, ...]]:
-    """Return the orders of classes 1 to m - 1 to try: all, or beyond six the rotations of one and of its reverse.
+    """Return orders in which to put classes 1 to m - 1, of m: all of them, or for more than six some.
+
+    Those are the rotations of one order and of its reverse, in which each class comes to every place.
 
     >>> orders(4)
     [(1, 2, 3), (1, 3, 2), (2, 1, 3), (2, 3, 1), (3, 1, 2), (3, 2, 1)]
@@ -154,7 +165,9 @@ def _in_roles(truths: FloatArray, roles: list[tuple[int, ...]]) -> FloatArray:
 
 
 def multinomial_pmf(counts: IntArray | FloatArray, truths: FloatArray) -> FloatArray:
-    """Return the probability of each outcome ``[k, m]`` under each truth ``[t, m]``: ``[t, k]``.
+    """Return the multinomial probability of each of ``counts[outcomes, m]`` under each of ``truths[t, m]``.
+
+    ``truths`` hold the m classes' probabilities; what comes back is ``[t, outcomes]``.
 
     >>> multinomial_pmf(outcomes(2, 2), np.array([[0.25, 0.75]])).round(4)
     array([[0.5625, 0.375 , 0.0625]])
@@ -179,7 +192,10 @@ def _worst(counts: IntArray, lows: FloatArray, kind: MarginKind, truths: FloatAr
 
 
 def curve_pair(kind: MarginKind, level: float, shift: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return (p_A, p_j) along the curve ``margin = level``; shift 1 is the binary end ``p_A + p_j = 1``."""
+    """Return the probabilities of class and rival at points of the curve on which their margin is ``level``.
+
+    ``shift``, from 0 to 1, says where on the curve: 1 is the end at which they add up to 1.
+    """
     if kind == "quantile":
         t = -8.0 * (1.0 - shift) ** 2
         return ndtr(t + level / 2.0), ndtr(t - level / 2.0)
@@ -188,14 +204,17 @@ def curve_pair(kind: MarginKind, level: float, shift: FloatArray) -> tuple[Float
 
 
 def nearest_shift(kind: MarginKind, level: float, truth: FloatArray) -> float:
-    """Return where on the curve ``margin = level`` the class is as likely as under ``truth``, to 1/4000."""
+    """Return the shift of ``curve_pair``, to 1/4000, at which the class is as likely as under ``truth[0]``."""
     grid = np.linspace(0.0, 1.0, 4001)
     top, _ = curve_pair(kind, level, grid)
     return float(grid[np.abs(top - truth[0]).argmin()])
 
 
 def truths_on_curve(kind: MarginKind, level: float, shift: FloatArray, m: int) -> FloatArray:
-    """Return truths whose margin is at most ``level``: the curve, with the remaining mass spread in several ways."""
+    """Return probabilities of m classes, one truth a row, under which the margin of class 0 is at most ``level``.
+
+    Classes 0 and 1 have those of ``curve_pair`` at each ``shift``, and the others share the rest in several ways.
+    """
     if kind == "probability" and abs(level) > 1.0:
         return np.eye(m)[:1] if level > 1.0 else np.eye(m)[1:2]
     top, other = curve_pair(kind, level, shift)

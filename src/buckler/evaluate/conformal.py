@@ -29,26 +29,31 @@ from buckler.evaluate.population import drawn_noise, equal_draws, shuffled
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, Noise
 
 TUNING = 0.3
-"""Share of the calibration inputs that choose tau and h, by simulation (``benchmarks/conformal.py --tunings``)."""
+"""Share of the calibration inputs that only tune the method; found by simulation (``benchmarks/conformal.py
+--tunings``)."""
 
 QUANTILES: FloatArray = np.linspace(0.02, 0.5, 9)
-"""Heuristic: thresholds tau are tried at these quantiles of the true classes' scores."""
+"""Quantiles of the true classes' scores that are tried as tau, the least score that counts. Heuristic."""
 
 CAUTION = 2.0
-"""Heuristic: tau is judged by the sets at a risk this many standard errors above the tuning inputs'."""
+"""tau is chosen by the size of the sets at a risk this many standard errors above the tuning inputs'. Heuristic."""
 
 OFFERED_THRESHOLDS = 50
-"""About how many thresholds k0 the calibration chooses among."""
+"""About how many thresholds k0, the fewest draws that put a class into the set, the calibration chooses among."""
 
 SHRUNK_ROUNDING = 1.0 - 1e-12
 """Factor that rounds shrunk probabilities and slopes down: ten times the error of ``ndtri`` and ``ndtr`` (F10)."""
 
 Family = list[tuple[int, FloatArray]]
-"""Thresholds k in rising order, each with its h."""
+"""Thresholds k in rising order, each with values ``h[n + 1]`` of a count of draws: their mean is at most the chance
+that a class with such counts stays in the set of threshold k after the worst move."""
 
 
 class RobustConformal:
-    """Prediction sets that cover also after a move of the input by ``radius``; radius 0 is plain conformal prediction.
+    """Prediction sets that hold the true class also after a move of the input by up to ``radius``.
+
+    The set of an input are the classes that at least k0 of n draws voted for, or scored tau or more; ``calibrate``
+    chooses k0 and tau, then ``predict_sets`` returns sets. Radius 0 is plain conformal prediction.
 
     **Guarantee.** If calibration inputs and a new one are exchangeable, the set that ``predict_sets`` makes of draws
     at a point within ``radius`` of the new input holds its true class with probability at least ``1 - alpha``, over
@@ -86,12 +91,12 @@ class RobustConformal:
         seed: int = 0,
         by_label: bool = False,
     ) -> Self:
-        """Choose the threshold k0 from clean inputs with known labels, and return this object.
+        """Choose the threshold k0 from inputs that were not moved, with known ``labels``, and return this object.
 
-        ``values`` are counts ``[inputs, classes]`` of n draws of each input (``n`` where rows do not add up to it), or
-        scores ``[inputs, draws, classes]``, of which the first n are counted where they reach tau. The share ``tuning``
-        of the inputs, split off by ``seed``, chooses tau and h and is not used again. With ``by_label`` every label has
-        its own threshold, and coverage holds given each label.
+        ``values`` are votes ``[inputs, classes]`` of n draws of each input (give ``n`` where rows do not add up to it),
+        or scores ``[inputs, draws, classes]``, of which the first ``n``, by default all, are counted where they reach
+        tau. The share ``tuning`` of the inputs, split off by ``seed``, chooses tau and how counts are valued, and is
+        not used again. With ``by_label`` every label has its own threshold, and coverage holds given each label.
         """
         table = check_float_array("values", values)
         if table.ndim not in {2, 3} or 0 in table.shape:
@@ -122,7 +127,10 @@ class RobustConformal:
         return self
 
     def predict_sets(self, values: ArrayLike) -> BoolArray:
-        """Return the sets as booleans ``[inputs, classes]``, from the counts or scores drawn at each input."""
+        """Return each input's set as booleans ``[inputs, classes]``, from votes or scores drawn there.
+
+        ``values`` have the form that ``calibrate`` was given: ``[inputs, classes]`` or ``[inputs, draws, classes]``.
+        """
         if self.n == 0:
             raise InvalidInput("calibrate must be called before predict_sets; this object is not calibrated")
         table = check_float_array("values", values)
@@ -135,7 +143,7 @@ class RobustConformal:
         return np.asarray(self._counted(table, self.tau) >= self.thresholds)
 
     def __str__(self) -> str:
-        """Return the promise in words."""
+        """Return in words what the sets promise."""
         if self.n == 0:
             return f"Robust conformal prediction under {self.noise.describe()}, not calibrated yet."
         where, each = ball(self.noise, f"{self.radius:g}"), ", whichever class that is," if self.by_label else ""
@@ -186,9 +194,10 @@ def _draws(table: FloatArray, n: int | None) -> int:
 
 
 def nested_polynomials(anchor: int, pmf: FloatArray, inputs: int, shrinking: Shrinking | None) -> Family:
-    """Return thresholds with their h, each at most the one before it everywhere, from k = 0, where h is 1.
+    """Return thresholds k, each with values ``h[n + 1]`` that are at most those of the one before; at k = 0 all are 1.
 
-    h is best at the anchor; below it every h is held above the next one, above it below the one before.
+    h is that of ``below_tail``, for the count ``pmf`` guessed, ``inputs`` inputs and the move ``shrinking``. It is best
+    at the threshold ``anchor``; below the anchor every h is held above the next one, above it below the one before.
     """
     n = pmf.size - 1
     step = max(1, n // OFFERED_THRESHOLDS)
@@ -204,9 +213,10 @@ def nested_polynomials(anchor: int, pmf: FloatArray, inputs: int, shrinking: Shr
 
 
 def controlled_threshold(family: Family, votes: IntArray, level: float) -> int:
-    """Return the largest k whose losses ``1 - h``, and the largest for a new input, average at most ``level``.
+    """Return the largest threshold k of ``family`` at which the losses ``1 - h`` average at most ``level``.
 
-    The losses rise with k, so the first that is too large ends the search.
+    They are those of calibration inputs whose true classes got ``votes[inputs]`` draws, and the largest possible for a
+    new input. The losses rise with k, so the first average that is too large ends the search.
     """
     found = 0
     for k, h in family:
@@ -218,10 +228,10 @@ def controlled_threshold(family: Family, votes: IntArray, level: float) -> int:
 
 
 def worst_move(noise: Noise, radius: float) -> Shrinking:
-    """Return g, a function of p: the least that p can become within the radius, and the slope of g, both rounded down.
+    """Return a function of p that gives the least a class's probability p can become within ``radius``, and its slope.
 
-    ``Phi(Phi^-1(p) - r/sigma)`` where a quantile margin has a radius (T1), else ``p - M/2``, M being the probability
-    margin that the radius needs (T25).
+    Both are rounded down. The least is ``Phi(Phi^-1(p) - r/sigma)`` for radius r where the noise has a radius for the
+    quantile margin (T1), else ``p - M/2``, at least 0, M being the probability margin that the radius needs (T25).
     """
     if "quantile" in noise.margins:
         steps = 0.5 * noise.margin(radius, "quantile")

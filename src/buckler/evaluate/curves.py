@@ -29,9 +29,10 @@ from buckler.types import AnyArray, ArrayLike, BoolArray, FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """Certified accuracy at each of some radii: observed, and its simultaneous lower limit.
+    """Certified accuracy at each of some ``radii``: the share of ``inputs`` observed, and its lower limit.
 
-    ``norm`` is that of the radii; None where they are margins.
+    The limits ``low`` hold at all radii together with probability ``1 - delta``. ``abstained`` is the share of the
+    inputs without a certificate. ``norm`` is that of the radii; None where they are margins.
     """
 
     name: str
@@ -45,9 +46,10 @@ class Curve:
 
 
 def false_certificates(inputs: int, alpha: float, delta: float) -> int:
-    """Return k such that, with probability at least ``1 - delta``, at most k of ``inputs`` certificates are wrong.
+    """Return how many of ``inputs`` certificates may be wrong: more are with probability at most ``delta``.
 
-    The smallest k with ``P(Binomial(inputs, alpha) > k) <= delta``.
+    Each certificate errs with probability at most ``alpha``, independently. What is returned is the smallest k with
+    ``P(Binomial(inputs, alpha) > k) <= delta``.
 
     >>> false_certificates(500, 0.001, 0.001)
     4
@@ -72,11 +74,13 @@ def certified_accuracy(
     delta: float = 1e-3,
     name: str | None = None,
 ) -> Curve:
-    """Return the share of inputs that are predicted right and certified to at least each radius.
+    """Return as a ``Curve`` the share of inputs that are predicted right and certified to at least each of ``radii``.
 
     **Guarantee.** With probability at least ``1 - delta`` over all draws, at every radius r the smoothed classifier is
-    right and constant on the open ball of radius r for at least the share ``low`` of the inputs. Abstentions stay in
-    the denominator. Without labels, None, it is the share certified, right or not: constant with the certified class.
+    right and constant on the open ball of radius r for at least the share ``Curve.low`` of the inputs. Abstentions stay
+    in the denominator. ``labels`` holds the true class of each input, in the order of the certificates. With None the
+    share certified comes back, right or not: the smoothed classifier is constantly the certified class there. ``name``
+    is the curve's; by default it is the certificates' method.
     """
     if not certificates:
         raise InvalidInput("certificates must hold at least one certificate; got none")
@@ -102,12 +106,14 @@ def certified_accuracy(
 def margin_accuracy(
     low: ArrayLike, right: ArrayLike, margins: ArrayLike, *, alpha: float, delta: float = 1e-3, sound: bool, name: str
 ) -> Curve:
-    """Return, for each of ``margins``, the share of inputs that are right and whose lower limit reaches it.
+    """Return as a ``Curve`` the share of inputs that are right and whose lower limit reaches each of ``margins``.
 
-    ``low`` holds the lower limit of each input's margin, ``right`` whether its class is right. The curve of the paper,
-    which draws accuracy against the margin. **Guarantee.** Where the limits are ``sound``, each at level ``alpha`` and
-    independent across inputs, then with probability at least ``1 - delta`` the true margin is at least each value for
-    at least the share ``Curve.low`` of the inputs. Otherwise there is no guarantee, and no band.
+    ``low[inputs]`` are lower limits of the inputs' margins, ``right[inputs]`` says whether their class is right. The
+    curve, called ``name``, is that of the paper, which draws accuracy against the margin.
+
+    **Guarantee.** Where the limits are ``sound``, each at level ``alpha`` and independent across inputs, then with
+    probability at least ``1 - delta`` the true margin is at least each value for at least the share ``Curve.low`` of
+    the inputs. Otherwise there is no guarantee, and ``Curve.low`` is the share itself.
 
     >>> margin_accuracy([0.3, 1.2, 2.0], [True, True, False], [0.0, 1.0], alpha=0.001, sound=True, name="").accuracy
     array([0.66666667, 0.33333333])
@@ -144,7 +150,11 @@ def _reaching(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Histogram:
-    """Certified inputs by radius, ``[edges[i], edges[i+1])``: predicted right, wrong, or without a known label."""
+    """Numbers of certified inputs by radius, one for each cell ``[edges[i], edges[i+1])``; the last has no upper end.
+
+    They are predicted ``right``, ``wrong``, or ``unlabelled``, without a known label; ``abstained`` inputs are in no
+    cell.
+    """
 
     edges: FloatArray
     right: IntArray
@@ -154,7 +164,9 @@ class Histogram:
 
 
 def round_grid(top: float, cells: int) -> FloatArray:
-    """Return 0, step, 2 step, ... beyond ``top``, in at most ``cells + 1`` steps of 1, 2 or 5 times a power of ten.
+    """Return the grid 0, step, 2 step, ... to just beyond ``top``, whose step is 1, 2 or 5 times a power of ten.
+
+    The step is the smallest with which ``cells`` steps reach ``top``; one more goes beyond it where they end there.
 
     >>> round_grid(1.37, 4)
     array([0. , 0.5, 1. , 1.5])
@@ -169,9 +181,10 @@ def round_grid(top: float, cells: int) -> FloatArray:
 
 
 def radius_histogram(made: Certificates, labels: ArrayLike | None, edges: ArrayLike) -> Histogram:
-    """Return how many certificates have their radius in each cell; abstentions are counted apart.
+    """Return the ``Histogram`` of how many certificates have their radius in each cell between two ``edges``.
 
-    The last cell holds everything from its lower edge on.
+    ``edges`` rise from 0; the last cell holds every radius from its lower edge on. ``labels`` holds the true class of
+    each input, or is None if they are not known. Abstentions are counted apart.
     """
     grid = check_float_array("edges", edges)
     if grid.ndim != 1 or grid.size < 2 or grid[0] != 0.0 or (np.diff(grid) <= 0.0).any():

@@ -25,18 +25,21 @@ from buckler.types import AnyArray
 Distribution = dict[bytes, Fraction]
 
 AUDIT_DRAWS = 20_000
-"""Copies that are drawn, to see whether they follow the noise that was listed."""
+"""Copies of an input that are drawn, to see whether they follow the probabilities that the noise lists."""
 
 SUSPICIOUS = 1e-9
-"""Chance, over all copies, that drawing is called wrong although it is right."""
+"""Chance that ``audit_noise`` calls drawing wrong although it is right."""
 
 MOST_COPIES = 20_000
-"""Copies of one point that are still listed."""
+"""Largest number of different copies of one input that are listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoiseAudit:
-    """Result of ``audit_noise``: pairs of inputs compared, pairs that attain the radius, and a problem or None."""
+    """Result of ``audit_noise``: how many pairs of inputs it compared, and what is wrong, or None.
+
+    ``attained`` counts pairs whose distance the radius covers as soon as the margin exceeds the worst classifier's.
+    """
 
     noise: str
     pairs: int
@@ -55,7 +58,7 @@ class NoiseAudit:
 
 
 def distribution(noise: BaseNoise, x: Any) -> Distribution:
-    """Return the probability of every copy of an input."""
+    """Return the probability of every copy that the noise can make of an input, by the bytes of the copy in float32."""
     found: Distribution = {}
     for weight, copy in noise.every(np.asarray(x, dtype=np.float32)):
         key = np.ascontiguousarray(copy, dtype=np.float32).tobytes()
@@ -69,10 +72,11 @@ def distribution(noise: BaseNoise, x: Any) -> Distribution:
 
 
 def tying_margin(here: Distribution, there: Distribution) -> Fraction:
-    """Return the largest margin at ``here`` of a classifier whose margin at ``there`` is at most 0, as a fraction.
+    """Return the largest probability margin at one input of a classifier whose margin at another is at most 0.
 
-    The worst classifiers vote for the class on the copies that are likeliest ``here`` relative to ``there``, one copy
-    after the other. Their margins at both inputs rise from (-1, -1) along straight pieces.
+    ``here`` and ``there`` are the ``distribution`` of the copies of these inputs. The result is exact. The worst
+    classifiers vote for the class on the copies that are likeliest ``here`` relative to ``there``, one copy after the
+    other. Their margins at both inputs rise from (-1, -1) along straight pieces.
     """
     here_now, there_now = Fraction(-1), Fraction(-1)
     for copy in sorted(here, key=lambda c: there.get(c, Fraction(0)) / here[c]):
@@ -94,13 +98,16 @@ def distance(norm: str, x: AnyArray, y: AnyArray) -> Fraction:
 
 
 DISTANCE_SLACK = Fraction(1, 10**6)
-"""Relative tolerance of distances: float32 points of a grid are off by up to this, and a closed ball may end at one."""
+"""Relative tolerance of distances: inputs on a grid are off by up to this in float32, and a closed ball may end at
+one."""
 
 
 def covers(noise: BaseNoise, margin: float, away: Fraction) -> bool:
-    """Return whether the radius of a margin covers a distance, clearly: by more than points of a float32 grid are off.
+    """Return whether the ball that a noise certifies for a probability margin covers an input at distance ``away``.
 
-    At the distance itself a closed ball covers and an open one does not.
+    ``away`` is what ``distance`` returns: the square in l2. At the distance itself a closed ball covers the input and
+    an open one does not, so an open one must reach beyond it, and a closed one may end before it, by
+    ``DISTANCE_SLACK``.
     """
     radius = Fraction(noise.radius(margin, "probability"))
     reach = radius**2 if noise.norm == "l2" else radius
@@ -110,10 +117,12 @@ def covers(noise: BaseNoise, margin: float, away: Fraction) -> bool:
 
 
 def audit_noise(noise: BaseNoise) -> NoiseAudit:
-    """Return what is found about a noise's radius from the probability margin, and about its drawing.
+    """Return what is wrong, if anything, with a noise's radius for a probability margin, and with its drawing.
+
+    The noise must list the copies of small inputs (``every``, ``points``).
 
     **Guarantee.** If it fails, the inputs that are named show it. If it passes, no classifier contradicts the radius at
-    the pairs looked at, whatever its decision regions: a proof there, evidence elsewhere.
+    the pairs of inputs compared, whatever its decision regions: a proof there, evidence elsewhere.
     """
     if "probability" not in noise.margins:
         raise InvalidInput(f"{noise.describe()} must have a radius for the probability margin to be audited")

@@ -31,33 +31,37 @@ from buckler.noise import as_noise
 from buckler.types import ArrayLike, FloatArray, IntArray, Noise
 
 LARGEST_POPULATION_N = bernstein.LARGEST_DEGREE
-"""Draws of each input at most."""
+"""Largest number of draws of each input."""
 
 PILOT, PILOT_INPUTS = 0.02, 10
-"""Share of the inputs that only choose h, and how many at most, by simulation (docs/population.md)."""
+"""Share of the inputs that serve as a pilot, which only chooses how votes are valued, and their largest number; found
+by simulation (docs/population.md)."""
 
 USUAL_RADII: FloatArray = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
 """Radii of a report, in units of the noise: fixed before anything is drawn, since limits hold for such radii alone."""
 
 DRAWS_TRIED, INPUTS_TRIED = (20, 40, 80, 160, 320), (500, 5_000, 100_000)
-"""Draws of each input that a plan compares, and numbers of inputs that it makes h for."""
+"""Numbers of draws of each input that ``plan_population`` compares, and numbers of inputs for which it values votes."""
 
 IMAGINED_INPUTS = 5.0
-"""Imagined inputs that join a plan's pilot: more would make the forecast cautious."""
+"""Imagined inputs that ``plan_population`` adds to the pilot's: more would make the forecast cautious."""
 
 WIDTH = 1.08
-"""Ratio of the limit's distance from the mean to a normal limit's distance, at some 500 inputs; exact enough for a
+"""Ratio by which the limit of a mean is further from it than a normal limit, at some 500 inputs; exact enough for a
 forecast."""
 
 SPLIT_KEY = 0x706F70756C617465
-"""Key of the words that order the inputs, so that no other use of the seed shares them."""
+"""Key of the random words by which ``shuffled`` orders inputs, so that no other use of a seed shares them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PopulationAccuracy:
-    """Lower limits of the certified accuracy at each radius, which hold together with probability ``1 - delta``.
+    """Lower limits ``low`` of the certified accuracy at ``radii``, which all hold with probability ``1 - delta``.
 
-    ``polynomials[i]`` is the h of radius i, ``[n + 1]``, and ``thresholds[i]`` its t. ``inputs`` counts the pilot too.
+    They rest on ``n`` draws of each of ``inputs`` inputs, of which ``pilot`` only chose how votes are valued: an input
+    with k votes for its true class counts ``polynomials[i, k]`` at radius i. ``thresholds[i]`` is the probability above
+    which the true class is predicted everywhere within radius i. ``fixed_list`` says that the accuracy is that of these
+    inputs, not of their population.
     """
 
     radii: FloatArray
@@ -72,7 +76,7 @@ class PopulationAccuracy:
     polynomials: FloatArray
 
     def __str__(self) -> str:
-        """Return the statement in words, shares rounded down."""
+        """Return in words what the limits say, shares rounded down."""
         whole = f"these {self.inputs} inputs" if self.fixed_list else "the population that the inputs were drawn from"
         errs = "draws" if self.fixed_list else f"{self.inputs - self.pilot} inputs and their draws"
         shares = ", ".join(f"{rounded_down(a)} at {r:g}" for r, a in zip(self.radii, self.low, strict=True))
@@ -104,18 +108,19 @@ def population_accuracy(
     seed: int = 0,
     fixed_list: bool = False,
 ) -> PopulationAccuracy:
-    """Return lower limits of the share of a population that is classified right everywhere within each radius.
+    """Return lower limits of the share of a population that is classified right everywhere within each of ``radii``.
 
-    ``counts`` ``[inputs, m]`` are votes of n draws of each input, the same n, fixed beforehand; with base abstentions
-    rows add up to less, and ``n`` is given. ``labels`` are the true classes.
+    ``counts[inputs, classes]`` are votes of n draws of each input, the same n, fixed beforehand; where some draws vote
+    for no class, rows add up to less, and ``n`` is given. ``labels`` are the true classes. The noise is Gaussian of
+    standard deviation ``sigma``, or else ``noise``.
 
     **Guarantee.** If the inputs are drawn independently from the population, the noise is independent from input to
     input, and the classifier and its noise were not chosen on these inputs, then with probability at least
     ``1 - delta`` all limits hold at once: draws, inputs and the table of radii are paid (T32). With ``fixed_list`` the
     share is that of these very inputs, and the probability over draws alone.
 
-    ``seed`` puts the inputs into an order; the first share ``pilot`` of them (.02, and 10 inputs at most) chooses h and
-    is not used again: in a fixed list they count as wrong.
+    ``seed`` puts the inputs into an order; the first share ``pilot`` of them (by default .02, and 10 inputs at most)
+    chooses how votes are valued and is not used again: in a fixed list they count as wrong.
 
     >>> counts = np.tile([[100, 0], [97, 3]], (300, 1))
     >>> population_accuracy(counts, np.zeros(600, dtype=int), [0.25], sigma=0.25).low.round(3)
@@ -146,7 +151,7 @@ def population_accuracy(
 
 
 class Effort(NamedTuple):
-    """Forecast of ``plan_population``: ``inputs`` inputs with ``n`` draws each, ``draws`` in all, should suffice."""
+    """Forecast that ``inputs`` inputs with ``n`` draws each, ``draws`` in all, suffice for a wanted accuracy."""
 
     n: int
     inputs: int
@@ -164,11 +169,12 @@ def plan_population(
     delta: float = 1e-3,
     n: int | None = None,
 ) -> list[Effort]:
-    """Return how many inputs take the limit of ``population_accuracy`` at one radius to ``wanted``, for several n.
+    """Return how many inputs take the limit of ``population_accuracy`` to ``wanted``, for several numbers of draws.
 
-    A forecast, no bound: the votes of a pilot run tell how the probabilities of the true class are distributed. Numbers
-    of draws with which no number of inputs would do are left out. The inputs of the run that is planned must be others
-    than the pilot's. Arguments are those of ``population_accuracy``.
+    A forecast, no bound, for one ``radius``: ``counts`` and ``labels`` of a pilot run tell how the probabilities of the
+    true class are distributed, and ``wanted`` is a share of the population. Numbers of draws with which no number of
+    inputs would do are left out. The inputs of the run that is planned must be others than the pilot's. The other
+    arguments are those of ``population_accuracy``.
 
     >>> counts = np.tile([[100, 0], [97, 3], [60, 40]], (100, 1))
     >>> [effort.n for effort in plan_population(counts, [0] * 300, 0.25, 0.6, sigma=0.25)]
@@ -196,9 +202,10 @@ def plan_population(
 
 
 def threshold(noise: Noise, radius: float) -> float:
-    """Return t, rounded up: a true class of probability above t is predicted everywhere within the radius; at most 1.
+    """Return the probability above which a class is predicted everywhere within ``radius``; rounded up, at most 1.
 
-    It is ``(1 + M)/2``, M the probability margin that the radius needs: no rival has more than ``1 - p``.
+    It is ``(1 + M)/2``, M the probability margin that the radius needs: where the class has p, no rival has more than
+    ``1 - p``.
 
     >>> round(threshold(as_noise(0.5, None), 0.5), 6)
     0.841345
@@ -207,7 +214,10 @@ def threshold(noise: Noise, radius: float) -> float:
 
 
 def drawn_noise(sigma: float | None, noise: Noise | str | None) -> Noise:
-    """Return the noise; one whose copies are enumerated is refused."""
+    """Return Gaussian noise of standard deviation ``sigma``, or else ``noise``; raise InvalidInput unless it is drawn.
+
+    Noise whose copies are enumerated is not.
+    """
     known = as_noise(sigma, noise)
     if known.total is not None:
         raise InvalidInput(f"noise must draw copies at random; {known.describe()} leaves nothing to estimate")
@@ -230,7 +240,10 @@ def _true_votes(counts: ArrayLike, labels: ArrayLike, n: int | None) -> tuple[In
 
 
 def equal_draws(name: str, counts: IntArray, n: int | None) -> int:
-    """Return n, by default what each row of counts adds up to, as the number of draws of every input."""
+    """Return the number of draws of every input: ``n``, or for None what each row of ``counts`` adds up to.
+
+    Raise InvalidInput if rows differ then, or a count is larger than n; ``name`` is what the error calls the counts.
+    """
     totals = np.unique(counts.sum(axis=1))
     if n is None and totals.size > 1:
         raise InvalidInput(

@@ -23,7 +23,7 @@ from buckler.evaluate.audit import multinomial_pmf, truths_on_curve
 from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind
 
 _NEGLIGIBLE = 1e-12
-"""Outcomes less likely than this at the truth are left out of the programme; together they are below 1e-6."""
+"""Outcomes less likely than this at the truth are left out of the linear programme; together they are below 1e-6."""
 
 _CLOSE = 1e-5
 """Width of the interval at which the bisection for a neutral target stops."""
@@ -31,7 +31,11 @@ _CLOSE = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """The power of several bounds for one target at one truth, and the most that any test of the level can have."""
+    """Probability that each of several bounds of a margin exceeds ``target``, under one truth, and the most possible.
+
+    ``truth`` holds the classes' probabilities, the certified class first. ``powers`` has the probability for each
+    bound by name; ``optimum`` is an upper bound of what any bound of the same level can have.
+    """
 
     truth: tuple[float, ...]
     target: float
@@ -40,9 +44,10 @@ class Power:
 
 
 def optimal_power(null: FloatArray, truth: FloatArray, alpha: float) -> float:
-    """Return the largest power of a randomised test whose level is ``alpha`` under each row of ``null``.
+    """Return the largest power, at ``truth``, of a test that rejects with at most ``alpha`` under each row of ``null``.
 
-    ``null[truths, outcomes]`` and ``truth[outcomes]`` are probabilities of the same outcomes.
+    ``null[distributions, outcomes]`` and ``truth[outcomes]`` are probabilities of the same outcomes; the test may be
+    randomised.
 
     >>> half = multinomial_pmf(np.array([[0, 2], [1, 1], [2, 0]]), np.array([[0.5, 0.5]]))
     >>> more = multinomial_pmf(np.array([[0, 2], [1, 1], [2, 0]]), np.array([[0.9, 0.1]]))
@@ -58,7 +63,11 @@ def optimal_power(null: FloatArray, truth: FloatArray, alpha: float) -> float:
 
 
 def least_favourable(margin: MarginKind, target: float, num_classes: int, points: int) -> FloatArray:
-    """Return truths with a margin of at most ``target``: the curve of every runner-up, the rest spread in many ways."""
+    """Return classes' probabilities, one truth a row, under which the margin of class 0 is at most ``target``.
+
+    It equals the target over every other class in turn (over one only, beyond four classes), at ``points`` points, and
+    the rest is spread in many ways.
+    """
     shifts = 1.0 - np.concatenate([np.geomspace(0.8, 0.01, points - 1), [0.0]])
     truths = truths_on_curve(margin, target, shifts, num_classes)
     orders = sorted(set(permutations(range(1, num_classes)))) if num_classes <= 4 else [range(1, num_classes)]
@@ -68,11 +77,12 @@ def least_favourable(margin: MarginKind, target: float, num_classes: int, points
 def neutral_target(
     truth: FloatArray, null: Callable[[float], FloatArray], alpha: float, power: float, largest: float
 ) -> tuple[float, float] | None:
-    """Return a target at which the best test has a power of ``power`` at the truth, and that test's power.
+    """Return a margin, the target, that the best test shows to be exceeded with probability ``power``; and its power.
 
-    ``truth[outcomes]`` holds probabilities, and ``null(target)[truths, outcomes]`` those of truths whose margin is at
-    most the target. The target is found by bisection between -8 and ``largest``, the truth's own margin, to 1e-5. The
-    function returns None if ``largest`` is infinite or the target is below -8.
+    ``truth[outcomes]`` holds the true probabilities of outcomes, and ``null(target)[distributions, outcomes]`` those
+    under truths whose margin is at most the target; tests have level ``alpha`` there. The target is found by bisection
+    between -8 and ``largest``, the truth's own margin, to 1e-5. The function returns None if ``largest`` is infinite or
+    the target is below -8.
 
     >>> from buckler.evaluate.audit import outcomes
     >>> counts = outcomes(2, 20)
@@ -102,9 +112,12 @@ def compare_power(
     power: float = 0.5,
     points: int = 40,
 ) -> list[Power]:
-    """Return the power of several bounds, given as their limits of all ``counts``, at each truth's neutral target.
+    """Return, for each truth, the power of several bounds and the best possible, at a target that favours none of them.
 
-    Truths without a target are left out (``neutral_target``).
+    ``bounds`` maps a name to the lower limits of all outcomes ``counts[outcomes, classes]``. A bound's power is the
+    probability that its limit exceeds the target, which is a margin at which the best test of level ``alpha`` has the
+    given ``power``. ``truths`` hold the classes' probabilities, the certified class first; those without a target are
+    left out (``neutral_target``). ``points`` is that of ``least_favourable``.
     """
     m, made = counts.shape[1], []
 
@@ -122,7 +135,10 @@ def compare_power(
 
 
 def default_truths(num_classes: int) -> list[list[float]]:
-    """Return truths, hard to easy: what the top class leaves is on one other class, mostly on one, or on all alike."""
+    """Return classes' probabilities to compare bounds under, from hard to easy, the certified class first.
+
+    What it leaves is on one other class, mostly on one, or on all alike.
+    """
     truths = []
     for top in (0.5, 0.6, 0.7, 0.8, 0.9, 0.95):
         for share in sorted({1.0, 0.7, 1.0 / (num_classes - 1)}, reverse=True):

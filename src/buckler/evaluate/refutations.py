@@ -34,35 +34,37 @@ Points = npt.NDArray[np.float32]
 
 COARSE_OFFSETS, FINE_OFFSETS = np.array([-0.5, -0.25, 0.0, 0.25, 0.5]), np.array([-0.12, -0.06, 0.0, 0.06, 0.12])
 COARSE_DRAWS, FINE_DRAWS, COARSE_ROUNDS = 256, 8192, 2
-"""Offsets, in sigmas from the distance found, at which votes are counted along a direction, and the draws at each;
-number of coarse counts before the fine one. Heuristic, as all of the search."""
+"""Offsets, in sigmas from the distance that the attack found, at which votes are counted along its direction, and the
+draws at each; number of coarse counts before the fine one. Heuristic, as all of the search."""
 
 CANDIDATE_MARGINS = (1.0, 0.5, 0.25, 0.13, 0.07, 0.04, 0.022, 0.0)
-"""Estimated quantile margins of the rival over the class at which candidates are placed. Each is about half of the one
-before, and takes four times its draws; the least above 0 is what ``CANDIDATE_DRAWS`` can tell from 0. 0 is for classes
-that lose at the input itself. Heuristic."""
+"""Estimated quantile margins of the rival over the class at which candidates for a refutation, points along a
+direction, are placed. Each is about half of the one before, and takes four times its draws; the least above 0 is what
+``CANDIDATE_DRAWS`` can tell from 0. 0 is for classes that lose at the input itself. Heuristic."""
 
 FLATTEST = 0.35
-"""Lower clamp of the estimated slope of the margin, as a share of the steepest possible, ``2 / sigma``."""
+"""Lower clamp of the estimated slope of the quantile margin along a direction, as a share of the steepest possible,
+``2 / sigma``."""
 
 SEARCHED = frozenset({"gaussian", "grid"})
 """Names of the noises under which refutations can be searched."""
 
 SEARCH_BATCHES = 4
-"""Batches that a step of the search fills, at most. Heuristic: affects speed, not validity."""
+"""Largest number of batches of noisy copies that a step of the search fills. Heuristic: affects speed, not validity."""
 
 SEARCH_REACH = 8.0
 """Default of the largest distance searched, in sigmas."""
 
 CANDIDATE_DRAWS = 200_000
-"""Draws at a candidate, at most, unless told."""
+"""Default of the largest number of draws at a candidate."""
 
 JUDGED = 1.25
-"""Expected draws for judging an input's candidates, in multiples of ``max_n``, the most for one candidate. Measured on
-CIFAR-10; affects the progress bar alone."""
+"""Expected draws for testing all of an input's candidates, in multiples of ``max_n``, the most for one candidate.
+Measured on CIFAR-10; affects the progress bar alone."""
 
 FIRST_LOOK_DRAWS, LOOK_BATCH_DIVISOR = 64, 4
-"""Draws before the first look, and then a batch of one for each so many draws made; heuristic: any look is valid."""
+"""Draws of the first batch at a candidate, and the divisor of the draws made that gives the next batch. Heuristic: the
+test is valid after any batch."""
 
 HOPEFUL = 3.0
 """Standard deviations added to the rival's share so far: a candidate is given up if that sum, held to the end, would
@@ -75,16 +77,19 @@ CAUSES = (
 
 
 def votes_refute(test: PairTest, alpha: float) -> bool:
-    """Return whether the votes at a candidate bear out a refutation at level alpha, or it claims none."""
+    """Return whether a recorded test of a point claims no refutation, or its votes bear it out at level ``alpha``."""
     # The number of the last draw is not recorded, so assume that the final test was run.
     return not test.refuted or bool(pairs_refuted(test.wins, test.losses, True, check_alpha(alpha)))
 
 
 def pairs_refuted(wins: ArrayLike, losses: ArrayLike, last: ArrayLike, alpha: float) -> BoolArray:
-    """Return which pairs are refuted by their votes: at any draw, or by a final test at the last, fixed beforehand.
+    """Return for each pair (class, rival) whether its votes show that the rival is likelier than the class.
 
-    **Guarantee.** Looked at after every draw, an untrue pair is ever refuted with probability at most alpha: half of it
-    is for the any-time test and half for the final test (T17, T21).
+    ``wins`` are the rival's votes, ``losses`` the class's, ``last`` whether the number of draws is the largest allowed,
+    fixed beforehand: only then a final test is taken too, beside the any-time one.
+
+    **Guarantee.** Where the rival is no likelier, this is ever true, asked after every draw, with probability at most
+    alpha: half of it is for the any-time test and half for the final test (T17, T21).
     """
     share = split_alpha(alpha, 2)
     final = np.asarray(last) & (tail_of_votes(wins, losses) <= share)
@@ -92,13 +97,17 @@ def pairs_refuted(wins: ArrayLike, losses: ArrayLike, last: ArrayLike, alpha: fl
 
 
 class PairTests:
-    """Any-time tests of several pairs (class, rival), one at each point: a ``Decider`` for ``sampling.engine``.
+    """Any-time tests of whether a rival is likelier than a class, one pair (class, rival) at each of several points.
 
-    **Guarantee.** Where the class has at least as much as the rival, ``passed`` with probability at most alpha (T21).
+    ``passed[point]`` says that it is shown; a point is undecided until that, or until it is given up: after ``max_n``
+    draws, or once it looks hopeless. Points are named by their row number. A ``Decider`` for ``sampling.engine``.
+
+    **Guarantee.** A point whose class is at least as likely as the rival is ever ``passed`` with probability at most
+    ``alpha`` (T21).
     """
 
     def __init__(self, labels: IntArray, rivals: IntArray, alpha: float, max_n: int) -> None:
-        """Fix the pairs; each is given up after ``max_n`` draws."""
+        """Start without draws: the pair of point i is class ``labels[i]`` and ``rivals[i]``."""
         self.labels, self.rivals = labels, rivals
         self.alpha, self.max_n = check_alpha(alpha), check_whole("max_n", max_n, 1)
         self.n: IntArray = np.zeros(len(labels), dtype=np.int64)
@@ -108,15 +117,15 @@ class PairTests:
 
     @property
     def undecided(self) -> IntArray:
-        """Positions of the points that want more draws, ``[k]``."""
+        """Row numbers of the undecided points, in rising order."""
         return np.flatnonzero(~self.passed & ~self._given_up)
 
     def batch_sizes(self, rows: IntArray) -> IntArray:
-        """Return how many draws each of the points ``rows`` wants next."""
+        """Return how many draws to make next at each of the points ``rows``."""
         return np.minimum(np.maximum(FIRST_LOOK_DRAWS, self.n[rows] // LOOK_BATCH_DIVISOR), self.max_n - self.n[rows])
 
     def update(self, rows: IntArray, counts: IntArray) -> None:
-        """Add the votes ``counts[row, class]`` of the next draws at the points ``rows``, and decide what follows."""
+        """Add the votes ``counts[row, class]`` of the next draws at the points ``rows``, and test their pairs."""
         self.n[rows] += counts.sum(axis=1)
         self.wins[rows] += counts[np.arange(len(rows)), self.rivals[rows]]
         self.losses[rows] += counts[np.arange(len(rows)), self.labels[rows]]
@@ -131,39 +140,51 @@ class PairTests:
 
 
 class Attacked(Protocol):
-    """Protocol of an attacked model (``sampling.modules``): gives gradients, and votes for search and verdict."""
+    """Protocol of a smoothed model under attack: gives gradients, and votes for the search and for the final tests."""
 
     device: Any
 
     def look(self, points: Any, inputs: IntArray, pair: Any, block: int, draws: int) -> Any:
-        """Run the model on ``draws`` noisy copies of each point (``points`` is a tensor) and return ``Estimates``.
+        """Run the model on ``draws`` noisy copies of each point, and return three tensors as ``Estimates``.
 
-        It holds three tensors: the copies' ``votes`` and mean ``scores``, both ``[points, m]``, and the ``gradient`` at
-        each point of its rival's mean score minus its class's. ``pair`` holds the (class, rival) of each point.
+        They are the copies' ``votes`` and mean ``scores``, both ``[points, classes]``, and the ``gradient`` at each
+        point of its rival's mean score minus its class's. ``points`` is a tensor, ``inputs`` the number of the input
+        that each belongs to, ``pair``, ``[points, 2]``, its (class, rival); ``block`` numbers calls, for fresh noise.
         """
 
     def count(self, points: Points, names: Sequence[str], n: int) -> Generator[int, None, IntArray]:
-        """Yield numbers of draws made, and return the votes ``[points, m]`` of ``n`` draws in the stream ``attack``."""
+        """Yield the numbers of draws made, and return the votes ``[points, classes]`` of ``n`` draws at each point.
+
+        The noise is that of the stream ``attack``, which the final tests do not use, at the points called ``names``.
+        """
 
     def judge(self, points: Points, ids: Sequence[str], decider: PairTests) -> Iterator[int]:
-        """Draw at points named by their inputs, in the stream ``refutation``, until all is decided; yield the draws."""
+        """Draw at points until ``decider`` has decided all of them, and yield the numbers of draws made.
+
+        The noise is fresh: that of the stream ``refutation``, at points called by the ``ids`` of their inputs.
+        """
 
 
 class Composition:
-    """A router and the classifiers it chooses among, for ``RefutationSettings``: searched as one, judged as all.
+    """A router with the classifiers that it chooses among, as one model under attack.
 
-    Level and rival of a point are fixed before the draws that judge it. It is refuted if the router is shown to choose
-    that level there, and that level's classifier to prefer the rival, both at alpha (T36a). Another choice than at the
-    input refutes nothing: both classifiers may predict the same class.
+    The search runs on one of the classifiers; each point that it finds is tested on the router and on the classifier
+    that the router chooses there, whose number is the point's level. Level and rival of a point are fixed before the
+    draws that test it. It is refuted if the router is shown to choose that level there, and that level's classifier to
+    prefer the rival, both at alpha (T36a). Another choice than at the input refutes nothing: both classifiers may
+    predict the same class.
     """
 
     def __init__(self, router: Attacked, experts: Sequence[Attacked], searched: int, levels: dict[str, int]) -> None:
-        """Hold the parts; ``levels`` takes the level of each input's points, by its name."""
+        """Hold the parts: ``searched`` is the number of the expert that is searched, ``levels`` a dict to be filled.
+
+        It gets the level of each input's points, by the input's name.
+        """
         self.router, self.experts, self.levels = router, experts, levels
         self.device, self.look, self.count = (getattr(experts[searched], name) for name in ("device", "look", "count"))
 
     def judge(self, points: Points, ids: Sequence[str], decider: PairTests) -> Iterator[int]:
-        """Test the pairs and the router's choice at each point, and yield the draws; a pair passes with both."""
+        """Test the pair and the router's choice at each point, and yield the draws; a point passes if both tests do."""
         new = [i for i, name in enumerate(ids) if name not in self.levels]
         if new:
             names = [ids[i] for i in new]
@@ -192,9 +213,10 @@ def check_searched(noise: Noise) -> None:
 
 
 def reach_of(noise: Noise, max_radius: float | None, within: float | None) -> float:
-    """Return the distance up to which points are searched for: ``max_radius``, 8 sigma, or inside of a claimed radius.
+    """Return the distance up to which refutations are searched for: ``max_radius``, by default 8 sigma, or ``within``.
 
-    A claimed radius ``within`` belongs to the ball that is claimed only where the noise certifies closed balls.
+    ``within`` is a claimed radius, and only points inside of the claimed ball are searched then: the radius itself
+    counts where the noise certifies closed balls. The two cannot be given together.
     """
     if within is None:
         return SEARCH_REACH * noise.unit if max_radius is None else max_radius
@@ -206,9 +228,11 @@ def reach_of(noise: Noise, max_radius: float | None, within: float | None) -> fl
 
 @dataclass(frozen=True, slots=True)
 class RefutationSettings:
-    """How inputs are refuted: at which level, by at most how many draws a candidate, how far away, by which attack.
+    """How refutations are searched and tested: points near an input where another class is shown to be likelier.
 
-    ``first`` stops at the first candidate that passes; nearer ones are not tried then.
+    Each refutation errs with probability at most ``alpha``, by at most ``max_n`` draws at each candidate point that
+    ``attack`` (None: the default) leads to, at a distance of at most ``reach``, with values in ``value_range``. With
+    ``first`` the search ends at the first candidate that passes; nearer ones are not tried then.
     """
 
     noise: Noise
@@ -228,24 +252,24 @@ class RefutationSettings:
 
     @property
     def draws(self) -> float:
-        """About how many draws one input takes, search and verdict together."""
+        """Forecast of the number of draws that one input takes, search and tests together."""
         looks = 0 if self.attack is None else self.attack.looks
         line = len(COARSE_OFFSETS) * COARSE_ROUNDS * COARSE_DRAWS + len(FINE_OFFSETS) * FINE_DRAWS
         return looks + line + JUDGED * self.max_n
 
     def inputs_at_once(self, rows: int) -> int:
-        """Return how many inputs a step of the search takes together, for batches of so many rows."""
+        """Return how many inputs a step of the search takes together, where a batch is ``rows`` noisy copies."""
         looks = 1 if self.attack is None else self.attack.searches * self.attack.draws
         return max(1, SEARCH_BATCHES * rows // looks)
 
     def placed(self, points: Points) -> Points:
-        """Return the points themselves, or the nearest ones of the noise's grid."""
+        """Return the points themselves, or the nearest ones on the grid of a noise that has one."""
         if not isinstance(self.noise, GridGaussian):
             return points
         return self.noise.values(np.rint(points.astype(np.float64) / self.noise.step))
 
     def distances(self, points: Points, x: Points) -> FloatArray:
-        """Return the l2 distances of points and inputs, rounded up; on a grid, of what the floats stand for."""
+        """Return the l2 distance of each point from its input ``x``, rounded up; on a grid, in exact grid steps."""
         if isinstance(self.noise, GridGaussian):
             return distances_between(self.noise.indices(points), self.noise.indices(x)) * self.noise.step
         return distances_between(points, x)
@@ -253,7 +277,10 @@ class RefutationSettings:
     def refute(
         self, model: Attacked, ids: Sequence[str], x: Points, labels: IntArray, start: FloatArray
     ) -> Generator[int, None, list[Refutation]]:
-        """Yield the draws made, and return the refutation of each input, searched from the distance ``start`` on.
+        """Yield the draws made, and return a ``Refutation`` for each input, found or not.
+
+        A refutation is a point near the input ``x[i]``, called ``ids[i]``, at which the smoothed classifier is shown
+        not to predict class ``labels[i]``. The search begins at distance ``start[i]`` from it.
 
         **Guarantee.** Each is false with probability at most ``alpha``, whatever the attack did (T22).
         """
@@ -328,7 +355,10 @@ def _tie(
 
 
 def to_refute(certificate: Claim, noise: Noise) -> tuple[int, float]:
-    """Return the class and radius of a certificate; raise InvalidInput if it cannot be refuted under this noise."""
+    """Return the class and the radius that a certificate claims; raise InvalidInput if it cannot be refuted.
+
+    It can if it is no abstention, is of votes, and is for this very ``noise``.
+    """
     if certificate.predicted is None:
         raise InvalidInput(f"certificate {certificate.id!r} is an abstention: it claims nothing to refute")
     if certificate.map != "hardmax":
@@ -341,18 +371,20 @@ def to_refute(certificate: Claim, noise: Noise) -> tuple[int, float]:
 
 
 def distances_between(points: AnyArray, x: AnyArray) -> FloatArray:
-    """Return the l2 distances of points and inputs, rounded up: differences of float32 are exact in float64, nearly."""
+    """Return the l2 distance of each point from the input in the same row of ``x``, rounded up; computed in float64."""
     apart = points.astype(np.float64) - x.astype(np.float64)
     return np.asarray(np.sqrt((apart**2).sum(axis=tuple(range(1, apart.ndim)))) * (1.0 + 1e-12), dtype=np.float64)
 
 
 def alarm(brackets: Sequence[Bracket], inputs: int, delta: float) -> str | None:
-    """Return a warning if more refutations lie inside of certified balls than chance allows, and else None.
+    """Return a warning text if more refutations lie inside of certified balls than chance allows, and else None.
+
+    ``brackets`` are pairs of a certificate and a refutation of one input, ``inputs`` the number of inputs that were to
+    be certified, those that abstained included: which are attacked depends on the draws, and where all abstain but by
+    error, all that are certified are false.
 
     **Guarantee.** If every certificate and every refutation keeps its promise, a warning comes with probability at
-    most ``delta``, inputs being drawn for independently (T22). ``inputs`` are all that were to be certified, those that
-    abstained included, since which are attacked depends on the draws: where all abstain but by error, all that are
-    certified are false.
+    most ``delta``, inputs being drawn for independently (T22).
     """
     inside = [bracket for bracket in brackets if bracket.contradicts]
     check_whole("inputs", inputs, len(brackets))
@@ -371,7 +403,10 @@ def alarm(brackets: Sequence[Bracket], inputs: int, delta: float) -> str | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BracketCurve:
-    """Accuracy at each radius, as shares of the run's inputs: at least ``certified`` and at most ``refuted``."""
+    """Share of ``inputs`` inputs that are right within each of ``radii``: at least ``certified``, at most ``refuted``.
+
+    For ``attacked`` of the inputs refutations were searched.
+    """
 
     radii: FloatArray
     certified: FloatArray
@@ -381,15 +416,16 @@ class BracketCurve:
 
     @property
     def known(self) -> FloatArray:
-        """The certified accuracy that holds from each radius up to the next one: the lower edge of what is unknown."""
+        """Certified accuracy that holds from each radius up to the next one: that at the next, for the last its own."""
         return np.append(self.certified[1:], self.certified[-1:])
 
 
 def bracket_curve(certificates: Certificates, refutations: Sequence[Refutation], radii: ArrayLike) -> BracketCurve:
-    """Return both sides for the inputs of a run: certified and right, and right as far as is not refuted.
+    """Return the ``BracketCurve`` of certificates with known labels and refutations of some of them, at each radius.
 
-    An input counts against the upper side at radius r if another class is certified, or if its true class is refuted at
-    a distance of at most r. Inputs that were not attacked, or not certified at all, stay unknown there.
+    An input counts in ``certified`` at radius r if its true class is certified to r. It does not count in ``refuted``
+    if another class is certified, or if its true class is refuted at a distance of at most r; inputs that were not
+    attacked, or not certified at all, count in it.
     """
     if certificates.labels is None:
         raise InvalidInput("labels must be known to tell accuracy; this run has none")

@@ -48,15 +48,18 @@ Solve = Callable[[float], float]
 PublishedLimit = Literal["sequence", "bernstein"]
 
 PRINTED_EPSILON = 1e-3
-"""Width of interval at which the bisections stop, the paper's epsilon: a tenth of its curves' spacing of points."""
+"""Width of the interval at which the paper's bisections stop, its epsilon: a tenth of its curves' spacing of points."""
 
 LARGEST_BET = 0.5
+"""Largest bet of the sequence whose width ``published_sequence_lower`` has."""
 
 
 def published_bisection(solve: Solve, estimate: float, alpha: float, tolerance: float = PRINTED_EPSILON) -> float:
-    """Return the bound of Algorithm 4, ``solve`` being SolveSignomial(L) and ``estimate`` being theta~.
+    """Return the paper's bound of the margin by bisection, its Algorithm 4.
 
-    It starts at left = 0 and returns left: 0 when nothing was accepted, whatever the truth.
+    ``solve(L)``, its SolveSignomial, is the least probability, under a margin of at most L, of an estimate as large as
+    ``estimate`` or smaller; L is accepted where that is at least ``1 - alpha``. The search goes from 0 to ``estimate``
+    and returns 0 when nothing was accepted, whatever the truth. It stops at intervals of width ``tolerance``.
     """
     return published_fast_bisection(solve, solve, estimate, alpha, tolerance)
 
@@ -64,9 +67,10 @@ def published_bisection(solve: Solve, estimate: float, alpha: float, tolerance: 
 def published_fast_bisection(
     solve: Solve, fast_solve: Solve, estimate: float, alpha: float, tolerance: float = PRINTED_EPSILON
 ) -> float:
-    """Return the bound of Algorithm 5: ``fast_solve`` until it first accepts, ``solve`` from then on.
+    """Return the paper's bound of the margin by its Algorithm 5, a faster ``published_bisection``.
 
-    The first acceptance rests on a value that is too large unless the one local search found the infimum.
+    It calls ``fast_solve(L)`` until that first accepts an L, and ``solve(L)`` from then on. The first acceptance rests
+    on a value that is too large unless the one local search of ``fast_solve`` found the infimum.
     """
     left, right, close = 0.0, estimate, False
     while right - left > tolerance:
@@ -93,14 +97,17 @@ def published_margin_lower(
     tolerance: float = PRINTED_EPSILON,
     inclusive: bool = False,
 ) -> FloatArray:
-    """Return the paper's bound of the margin as printed; arrays broadcast. **No guarantee**: it is false too often.
+    """Return the paper's bound of the margin, as printed, of a class with ``top`` of ``n`` votes over ``runner_up``.
 
-    First margin: Algorithm 4 (``solver="signomial"``) or 5 (``"fast"``). Second margin: Algorithm 6 with the Taylor
-    series of order M = ``order`` and the same two solvers. ``"curve"`` is Algorithm 4 with the same infimum found along
-    the boundary of the feasible set, in much less time. ``estimate`` says how theta~ is computed in Algorithm
-    6: from ``Phi_M^-1``, as the redefined Pi does and the paper's tables fit, or from ``Phi^-1``, as its line prints;
-    then +inf is returned wherever runner_up is 0. ``inclusive`` mends the strict inequality alone, to show what else
-    is wrong.
+    **No guarantee**: it is false too often. The three arrays broadcast.
+
+    Probability margin: Algorithm 4 (``solver="signomial"``) or 5 (``"fast"``). Quantile margin: Algorithm 6 with the
+    Taylor series ``Phi_M^-1`` of the normal quantile, of order M = ``order``, and the same two solvers. ``"curve"`` is
+    Algorithm 4 with the same infimum found along the boundary of the feasible set, in much less time. ``estimate`` says
+    how the estimated margin is computed in Algorithm 6: from ``Phi_M^-1`` ("taylor"), as the redefined Pi does and the
+    paper's tables fit, or from ``Phi^-1`` ("exact"), as its line prints; then +inf is returned wherever runner_up is 0.
+    ``tolerance`` is the width of interval at which bisection stops. ``inclusive`` mends the strict inequality alone, to
+    show what else is wrong.
 
     >>> published_margin_lower([100, 98, 55], [0, 1, 30], 100).round(4)
     array([ 4.5618,  2.6959, -0.2151])
@@ -157,10 +164,11 @@ def _margin_lower(
 def published_bernstein_lower(
     x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0, *, corrected: bool = False
 ) -> FloatArray:
-    """Return the paper's empirical Bernstein bound (its first Proposition), for ``x`` of shape [n] or [n, columns].
+    """Return the paper's empirical Bernstein bound (its first Proposition) of each column's mean, not rounded outward.
 
+    Draws ``x``, ``[n]`` or ``[n, columns]``, lie in [low, high]. With V their unbiased variance it is
     ``mean - sqrt(2 V ln(1/alpha)/n) - 7 (high - low) ln(1/alpha) / (3 (n - 1))``. The theorem it cites has
-    ``ln(2/alpha)``, used if ``corrected``. Not rounded outward.
+    ``ln(2/alpha)``, used if ``corrected``.
 
     >>> round(float(published_bernstein_lower(np.tile([0.8, 1.0], 50), 0.001)), 6)
     0.699834
@@ -175,8 +183,9 @@ def published_bernstein_lower(
 def published_sequence_lower(
     x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0, *, corrected: bool = False
 ) -> FloatArray:
-    """Return the lower end of the paper's PrPl-EB interval (its second Proposition) after the last draw.
+    """Return the lower end of the paper's PrPl-EB interval (its second Proposition) for each column's mean.
 
+    Draws ``x``, ``[n]`` or ``[n, columns]``, lie in [low, high]; the interval is the one after the last draw:
     ``(sum l_i X_i)/(sum l_i) - sqrt((2 ln(2/alpha) + sum v_i psi(l_i)) / sum l_i)`` with the draws scaled to [0, 1].
     The theorem it cites has ``(ln(2/alpha) + sum v_i psi(l_i)) / sum l_i``, used if ``corrected``. Bets, variances and
     psi, for which the paper points to a missing equation, are those of that theorem: ``v_i = 4 (X_i - mu_{i-1})^2``,
@@ -210,7 +219,10 @@ WIDTHS: dict[str, Callable[..., FloatArray]] = {
 def published_margin_variable(
     a: FloatArray, strongest: FloatArray, margin: MarginKind = "quantile", order: int = 10
 ) -> tuple[FloatArray, float]:
-    """Return the paper's ``Z`` for each draw, from the scores of A and the largest other ones, and the b with |Z| <= b.
+    """Return the paper's variable Z for each draw, and the largest value b that its magnitude can have.
+
+    ``a`` are the scores of the class, ``strongest`` the largest of any other class in the same draw. Z is their
+    difference ("probability"), or that of ``Phi_M^-1`` of both, M = ``order`` ("quantile").
 
     >>> published_margin_variable(np.array([1.0]), np.array([0.0]))[0].round(4)
     array([4.5624])
@@ -226,9 +238,10 @@ def published_scores_margin_lower(
 ) -> float:
     """Return the paper's bound of the margin from the scores of one input. **No guarantee.**
 
-    The limit of the mean of Z at level alpha; for the second margin, where the mean of X_A is below 1/2, Algorithm 3
-    instead. ``corrected`` takes the width from the theorem that the paper cites rather than as it prints it: its tables
-    fit that, and only the first margin becomes sound by it.
+    It is the limit of the mean of Z (``published_margin_variable``) at level alpha, by the paper's ``limit``; for the
+    quantile margin, where the class's mean score is below 1/2, its Algorithm 3 instead. ``corrected`` takes the limit's
+    width from the theorem that the paper cites rather than as it prints it: its tables fit that, and only the
+    probability margin becomes sound by it.
 
     >>> rows = np.tile([[0.98, 0.01, 0.01], [0.6, 0.4, 0.0]], (150, 1))
     >>> draws = ScoreDraws(rows[:, 0], rows[:, 1:].T, np.zeros((2, 0)), 3)
@@ -244,7 +257,11 @@ def published_scores_margin_lower(
 def published_bonferroni_lower(
     draws: ScoreDraws, alpha: float, margin: MarginKind, *, limit: PublishedLimit, corrected: bool
 ) -> float:
-    """Return the paper's baseline, its Algorithm 3, from the scores of one input: every class mean at ``alpha/m``."""
+    """Return the paper's baseline bound of the margin, its Algorithm 3, from the scores of one input.
+
+    It bounds the mean score of each of the m classes at level ``alpha/m``, by the paper's ``limit``; ``corrected`` is
+    that of ``published_scores_margin_lower``.
+    """
     lower, share = WIDTHS[limit], split_alpha(alpha, draws.num_classes)
     low = np.clip(lower(draws.a, share, corrected=corrected), 0.0, 1.0)
     high = np.clip(1.0 - lower(1.0 - draws.rivals.T, share, corrected=corrected).min(), 0.0, 1.0)
@@ -252,11 +269,11 @@ def published_bonferroni_lower(
 
 
 def lipschitz_radius(margin: float, sigma: float, lipschitz: float | None = None) -> float:
-    """Return R1, the paper's radius from the probability margin, rounded down; 0.0 if the margin is not positive.
+    """Return the paper's radius from a probability margin, rounded down; 0.0 if the margin is not positive.
 
-    ``R1 = M1 / (sqrt(2) L)`` with L the l2-Lipschitz constant of the smoothed soft classifier. Any map into the simplex
-    smoothed with sigma has ``L <= 1 / (sigma sqrt(pi))``, so ``R1 = sigma sqrt(pi / 2) M1`` (T1); R1+ of ``noise`` is
-    never below it.
+    It is ``margin / (sqrt(2) L)`` with L the l2-Lipschitz constant of the smoothed soft classifier. Any map into the
+    simplex smoothed with sigma has ``L <= 1 / (sigma sqrt(pi))``, so the radius is at least ``sigma sqrt(pi / 2)
+    margin`` (T1); the radius that ``Gaussian`` noise gives for this margin is never below that.
 
     ``lipschitz`` is a known l2 constant of the *soft* base classifier (softmax at temperature T included, not of its
     logits): smoothing does not raise it, so the smaller of both constants is used.
@@ -274,7 +291,7 @@ def lipschitz_radius(margin: float, sigma: float, lipschitz: float | None = None
 
 
 def published(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
-    """Return the estimator of Algorithms 4 and 6 as printed; **no guarantee**, may be +inf."""
+    """Return the paper's bound of each input's margin by its Algorithms 4 and 6 as printed: **no guarantee**."""
     return published_margin_lower(votes.top, votes.runner_up, votes.n, alpha=alpha, margin=margin)
 
 
@@ -295,7 +312,7 @@ METHODS = {method.name: method for method in _METHODS}
 
 
 def method_of(name: str) -> Method:
-    """Return the method of a name: one of the paper's, or a registered one."""
+    """Return the method of that name: one of the paper's, or one that ``certify.methods`` knows."""
     return METHODS[name] if name in METHODS else find(name)
 
 
@@ -306,7 +323,7 @@ PROVED_MARGINS: dict[str, tuple[MarginKind, ...]] = {
     "baseline/sequence": ("probability", "quantile"),
     "baseline/bernstein": ("probability", "quantile"),
 }
-"""Margins of which an estimator of the paper is a lower limit at level alpha all the same, rounding aside.
+"""Margins of which an estimator of the paper, by name, is a lower limit at level alpha all the same, rounding aside.
 
 The mean of the paper's Z is at most the first margin, so any valid width gives a limit of that: the widths of the
 theorems, and the printed one of the sequence, which wherever it is not vacuous is the wider. None gives a limit of the
@@ -315,7 +332,7 @@ second margin.
 
 
 def is_limit(method: Method, margin: MarginKind) -> bool:
-    """Whether a method's number is a lower limit at level alpha of this margin."""
+    """Return whether the number that a method returns is a lower limit, at level alpha, of this kind of margin."""
     return method.sound or margin in PROVED_MARGINS.get(method.name, ())
 
 

@@ -32,13 +32,13 @@ class RecordedLimits:
     sound: bool
 
     def curve(self, margins: ArrayLike, name: str = "") -> Curve:
-        """Return the share of inputs whose limit reaches each margin."""
+        """Return as a ``Curve`` called ``name`` the share of inputs whose limit reaches each of ``margins``."""
         right = np.ones(self.low.shape, dtype=np.bool_)
         return margin_accuracy(self.low, right, margins, alpha=ALPHA, sound=self.sound, name=name)
 
 
 def answers(run: Evidence, n: int, temperature: float | None) -> bool:
-    """Return whether a run holds, of n draws, votes (temperature None) or softmax scores at this temperature."""
+    """Return whether a recorded run holds the votes of n draws, or with a temperature their softmax scores at it."""
     spec = run.spec
     if temperature is None:
         return n in spec.checkpoints
@@ -50,9 +50,10 @@ def answers(run: Evidence, n: int, temperature: float | None) -> bool:
 def recorded_limits(
     run: Evidence, methods: Sequence[Method], margin: MarginKind, n: int, temperature: float | None
 ) -> list[RecordedLimits]:
-    """Return the limits by each method from the first n draws: of votes, or of softmax scores at a temperature.
+    """Return, by each of ``methods``, lower limits of the margins of all inputs of a run, from their first n draws.
 
-    **Guarantee.** Where ``sound``: each is above the margin of the true label with probability at most ``ALPHA``.
+    They rest on votes if ``temperature`` is None, else on softmax scores at it. **Guarantee.** Where ``sound``: each is
+    above the margin of the true label with probability at most ``ALPHA``.
     """
     if not answers(run, n, temperature):
         what = "votes" if temperature is None else f"softmax scores at temperature {temperature:g}"
@@ -74,27 +75,30 @@ class Library:
     unfinished: tuple[str, ...]
 
     def of(self, data: str) -> list[Evidence]:
-        """Return the runs about these data under Gaussian noise, the fewest draws first."""
+        """Return the runs on the data set ``data`` ("cifar10") under Gaussian noise, the fewest draws first."""
         named = [run for name, run in self.runs.items() if name.partition("-sigma")[0] == data]
         mine = [run for run in named if "noise" not in run.spec.as_dict()]
         return sorted(mine, key=lambda run: (run.spec.n, run.root.name))
 
     def find(self, data: str, sigma: float, n: int, temperature: float | None) -> Evidence | None:
-        """Return the smallest run that holds n votes, or n draws of softmax scores, at this sigma."""
+        """Return the run of the fewest draws that answers a question about ``data`` at ``sigma``, or None.
+
+        It must hold the votes of n draws, or with a temperature their softmax scores at it.
+        """
         return next((run for run in self.of(data) if run.spec.sigma == sigma and answers(run, n, temperature)), None)
 
     def nearest_truth(self, data: str, sigma: float, least: int) -> Evidence | None:
-        """Return the run with the most draws at this sigma, if each input has at least ``least``; else None."""
+        """Return the run on ``data`` at ``sigma`` with the most draws of each input, or None if under ``least``."""
         mine = [run for run in self.of(data) if run.spec.sigma == sigma and run.spec.n >= least]
         return mine[-1] if mine else None
 
     def sigmas(self, data: str) -> tuple[float, ...]:
-        """Return the sigmas that were drawn, in rising order."""
+        """Return the sigmas of the runs on ``data``, in rising order."""
         return tuple(sorted({run.spec.sigma or 0.0 for run in self.of(data)}))
 
 
 def open_library(root: Path) -> Library:
-    """Return the runs in a folder; a folder without a finished run raises InvalidInput."""
+    """Return the runs in the folder ``root``, each in a folder of its own; raise InvalidInput if none is finished."""
     folders = sorted(path.parent for path in root.glob(f"*/{MANIFEST}")) if root.is_dir() else []
     found = {folder.name: open_evidence(folder) for folder in folders}
     runs = {name: run for name, run in found.items() if run.complete}

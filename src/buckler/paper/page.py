@@ -46,11 +46,12 @@ def reproduce_paper(
     command: str = "buckler reproduce",
     advance: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> tuple[dict[str, TextTable], list[Path]]:
-    """Write one of ``PAPER_PARTS`` of the paper into ``out``; return its tables by name, and the files written.
+    """Write tables or figures of the paper, again from recorded runs, into the folder ``out``; return tables and files.
 
-    Tables are written as Markdown, LaTeX and CSV, figures as PNG and PDF. With ``all`` comes the page,
-    ``reproduction.md`` in ``out`` unless another place is given; it says which ``command`` made it. ``advance`` is told
-    how many steps are done, and of how many.
+    ``part`` is one of ``PAPER_PARTS``: a table, ``figures``, or ``all``, with which a page comes too: ``page``, by
+    default ``reproduction.md`` in ``out``; it says which ``command`` made it. Tables are written as Markdown, LaTeX and
+    CSV, figures as PNG and PDF; returned are the tables by name, and the Markdown and PNG files. ``advance`` is called
+    with the number of steps done, and of all.
     """
     check_choice("part", part, PAPER_PARTS)
     if page is not None and part != "all":
@@ -93,10 +94,11 @@ def reproduce_paper(
 def reproduction_page(
     tables: Mapping[str, TextTable], figures: Mapping[str, str], facts: Mapping[str, Any], *, folder: str, command: str
 ) -> str:
-    """Return a Markdown page with the tables, the figures and the prose, which cites ``facts``.
+    """Return a Markdown page with the tables, the figures and the template's prose, which cites ``facts``.
 
-    ``figures`` maps each figure's name to its caption. ``folder`` is the path, relative to the page, of the folder with
-    the tables and figures as files and with ``figures.png``, which shows all figures. ``command`` wrote the page.
+    ``tables`` are given by name, and ``figures`` maps each figure's name to its caption. ``folder`` is the path,
+    relative to the page, of the folder with the tables and figures as files and with ``figures.png``, which shows all
+    figures. ``command`` wrote the page.
     """
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -112,7 +114,7 @@ def reproduction_page(
 
 
 def page_facts(library: Library, made: Sequence[Reproduced]) -> dict[str, Any]:
-    """Return the values that the template of the page names, by name."""
+    """Return by name the values that ``reproduction_page`` cites, from the runs and the tables ``made`` of them."""
     specs = {name: run.spec for name, run in library.runs.items()}
     return {
         "runs": [

@@ -12,16 +12,17 @@ from typing import Literal
 from buckler.types import MarginKind
 
 ALPHA = 1e-3
-"""Error probability of a limit: the paper does not state it, and 0.001 fits its figures."""
+"""Error probability of a limit in the paper's tables and figures: it does not state it, and 0.001 fits its figures."""
 
 Case = Literal["discrete", "continuous"]
 
 
 @dataclass(frozen=True, slots=True)
 class PrintedTable:
-    """One of its tables: ``rows[n]`` holds accuracies for each margin, a row a method of ``names``.
+    """A table of the paper as printed: certified accuracy at each of ``margins``, of its baseline and of its method.
 
-    ``names`` says what the paper calls them: its baseline first, then its own method. Their keys are our runs of both.
+    ``rows[n]`` holds a row for each of the two, from n draws. ``names`` says what the paper calls them, the baseline
+    first; its keys are the names of the same methods here. ``temperature`` is None for votes.
     """
 
     name: str
@@ -92,7 +93,10 @@ TABLES: dict[str, PrintedTable] = {
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure of the paper: a column for each value of ``axis``, probability margin on top, quantile margin below."""
+    """A figure of the paper: accuracy against the probability margin on top, against the quantile margin below.
+
+    It has a column for each value in ``columns`` of the setting ``axis``; the other two settings are fixed.
+    """
 
     name: str
     number: int
@@ -105,7 +109,7 @@ class Figure:
     temperature: float | None = None
 
     def at(self, value: float) -> "Figure":
-        """Return the figure with its axis at one of its columns."""
+        """Return the figure with the setting ``axis`` fixed at ``value`` too."""
         if self.axis == "n":
             return replace(self, n=int(value))
         return replace(self, sigma=value) if self.axis == "sigma" else replace(self, temperature=value)
@@ -124,6 +128,6 @@ FIGURES: tuple[Figure, ...] = (
         "continuous_temperature", 11, "imagenet", "continuous", "temperature", (0.1, 0.5, 1.0, 5.0), n=100, sigma=0.5
     ),
 )
-"""Numbered in the order in which they stand. The columns are our choice, except n = 100, 300, 500 of Figure 5,
-which its tables give; a column without evidence is left out. Where a fixed sigma has no evidence, the largest that has
-is drawn, and the title says so."""
+"""The paper's figures of accuracy against margins, numbered in the order in which they stand. The columns are our
+choice, except n = 100, 300, 500 of Figure 5, which its tables give; a column without a recorded run is left out. Where
+a fixed sigma has no run, the largest that has is drawn, and the title says so."""

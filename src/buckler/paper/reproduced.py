@@ -36,8 +36,8 @@ METHOD_NAMES = {
     "cited/bernstein": "paper's method, Bernstein",
     "pairwise/star": "pairwise/star (ours)",
 }
-"""Names of methods in tables and figures. In the continuous case the paper's method has the width of the theorem that
-it cites, which its tables fit, unless its name says *as printed*."""
+"""Names of methods in tables and figures. With scores, the continuous case, the paper's method has the width of the
+theorem that it cites, which its tables fit, unless its name says *as printed*."""
 
 COMPARED_METHODS: dict[Case, tuple[str, ...]] = {
     "discrete": ("bonferroni", "published", "exact"),
@@ -56,12 +56,16 @@ OTHER_NETWORKS = {"examples.efficientnet_lite0:make": LITE}
 
 POINTS = 300
 LONGEST_AXIS = 6.0
-"""Where a second margin's axis ends at the latest: a printed bound may be infinite."""
+"""Largest end of a quantile margin's axis: a bound of the paper may be infinite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One row of a table: a method at n draws, its name, what its numbers are, and an accuracy for each margin."""
+    """A row of a reproduced table: a method at n draws, and its certified accuracy at each of the table's margins.
+
+    ``name`` is shown, and ``standing`` says what the numbers are: printed in the paper, a valid limit, no certificate,
+    or an estimate.
+    """
 
     n: int
     method: str
@@ -72,24 +76,24 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Reproduced:
-    """A table of the paper as it is shown."""
+    """A table of the paper as printed, and the lines that are shown: its own rows and those from recorded runs."""
 
     printed: PrintedTable
     caption: str
     lines: tuple[Line, ...]
 
     def line(self, n: int, method: str) -> Line:
-        """Return our run of a method at n draws."""
+        """Return the line of a method at n draws that comes from recorded runs, not from the paper."""
         return next(line for line in self.lines if (line.n, line.method) == (n, method) and line.standing != PRINTED)
 
     def gains(self) -> list[tuple[Line, Line]]:
-        """Return pairs of our runs at as many draws: our own method, and the paper's valid baseline."""
+        """Return, for each number of draws, the lines of our own method and of the paper's valid baseline, both run."""
         baseline, *_, ours = COMPARED_METHODS[self.printed.case]
         return [(line, self.line(line.n, baseline)) for line in self.lines if line.method == ours]
 
 
 def reproduce_table(table: PrintedTable, library: Library) -> Reproduced | None:
-    """Return a table of the paper with our rows below its own, or None where there is no evidence for it."""
+    """Return a table of the paper with rows from recorded runs below its own, or None where no run fits it."""
     lines: list[Line] = []
     found: list[Evidence] = []
 
@@ -125,7 +129,7 @@ def reproduce_table(table: PrintedTable, library: Library) -> Reproduced | None:
 
 
 def text_table(table: Reproduced) -> TextTable:
-    """Return the table as text; accuracies are rounded down."""
+    """Return a reproduced table as text, gains over the baseline added; accuracies are rounded down."""
     header = ("n", "row", "standing", *(f"{margin:g}" for margin in table.printed.margins))
     bases = dict(table.gains())
     rows: list[tuple[str, ...]] = []
@@ -138,7 +142,7 @@ def text_table(table: Reproduced) -> TextTable:
 
 
 def reproduce_figure(figure: Figure, library: Library) -> tuple[list[Column], str] | None:
-    """Return the columns of a figure of the paper and its title, or None where there is no evidence for it."""
+    """Return the columns of a figure of the paper, drawn from recorded runs, and its title; None where no run fits."""
     sigmas = library.sigmas(figure.data)
     if figure.axis != "sigma" and figure.sigma not in sigmas and sigmas:
         figure = replace(figure, sigma=sigmas[-1])
@@ -161,7 +165,7 @@ def reproduce_figure(figure: Figure, library: Library) -> tuple[list[Column], st
 
 
 def figure_caption(figure: Figure, title: str) -> str:
-    """Return what stands below a figure on the page: which of the paper's it is, and its title as sentences."""
+    """Return the caption of a figure on the page: its number in the paper, what differs, and its title as sentences."""
     about = ". ".join(title.splitlines())
     return f"Figure {figure.number} of the paper, for different {AXIS_NAMES[figure.axis]}: {about}."
 

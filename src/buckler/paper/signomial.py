@@ -38,22 +38,26 @@ from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind
 NEWTON_STEPS = 4
 
 SMALLEST_VARIABLE = 1e-10
-"""Variables are positive; this is where the closed end of their range is put."""
+"""Smallest value of a programme's variable: they are positive, and this closes their range."""
 
 FEASIBLE = 1e-7
 """Largest violation of a constraint at a point that still counts as feasible."""
 
 LATTICE = 8
-"""SolveSignomial starts from the observed frequencies and from the inner points of this lattice of the simplex."""
+"""``published_starts`` are the observed frequencies and the inner points of a lattice of the simplex with this many
+steps."""
 
 CURVE_GRID_POINTS, ZOOM_POINTS, ZOOMS = 49, 13, 3
 DROPPED = 1e-15
-"""Number of points of the curve, of points of a zoom, and of zooms; largest probability that a sum leaves out."""
+"""For ``curve_infimum``: number of points of the curve, of points of a zoom, and of zooms; largest probability that a
+sum leaves out."""
 
 
 @lru_cache(maxsize=64)
 def series(order: int) -> tuple[float, ...]:
-    """Return the coefficients ``a_k`` of ``Phi_M^-1(p) = sum_k a_k u^(2k + 1)``, ``u = 2p - 1``, k = 0 .. order.
+    """Return the Taylor coefficients about 1/2 of the normal quantile ``Phi^-1(p)``, ``order + 1`` of them.
+
+    They are ``a_k`` in ``sum_k a_k u^(2k + 1)``, ``u = 2p - 1``, for k = 0, ..., order; the other powers have none.
 
     >>> [round(a, 6) for a in series(2)]
     [1.253314, 0.328117, 0.180392]
@@ -67,7 +71,7 @@ def series(order: int) -> tuple[float, ...]:
 
 
 def odd_series(u: FloatArray, order: int) -> FloatArray:
-    """Return ``sum_k a_k u^(2k + 1)`` by Horner's rule; exactly odd in floating point."""
+    """Return the Taylor series of the normal quantile of ``p = (1 + u)/2``, of ``series(order)``; exactly odd in u."""
     square, total = u * u, np.zeros_like(u)
     for a in reversed(series(order)):
         total = total * square + a
@@ -75,7 +79,7 @@ def odd_series(u: FloatArray, order: int) -> FloatArray:
 
 
 def published_quantile(p: ArrayLike, order: int = 10) -> FloatArray:
-    """Return ``Phi_M^-1(p)`` for p in [0, 1]; finite at both ends.
+    """Return the paper's ``Phi_M^-1(p)``, the Taylor series of the normal quantile to order M; finite at p = 0 and 1.
 
     >>> float(published_quantile(1.0, 10).round(4))
     2.2812
@@ -90,7 +94,7 @@ def _quantile_table(order: int) -> tuple[FloatArray, FloatArray]:
 
 
 def published_quantile_inverse(z: ArrayLike, order: int = 10) -> FloatArray:
-    """Return the p in [0, 1] with ``Phi_M^-1(p) = z``; 0 or 1 beyond the range of the series.
+    """Return the p in [0, 1] with ``published_quantile(p, order) = z``; 0 or 1 beyond the range of the series.
 
     Newton's rule from a table: the series is convex in ``u >= 0``, so from the second step on it falls to the root.
 
@@ -111,7 +115,10 @@ def published_quantile_inverse(z: ArrayLike, order: int = 10) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Signomial:
-    """``sum_k signs[k] exp(logs[k]) prod_v x_v ** exponents[k, v]``: logarithms, since 1000! is not a float."""
+    """Function of positive x: ``sum over k of signs[k] exp(logs[k]) prod over v of x[v] ** exponents[k, v]``.
+
+    Coefficients are kept as logarithms, since 1000! is not a float.
+    """
 
     signs: FloatArray
     logs: FloatArray
@@ -119,7 +126,10 @@ class Signomial:
 
     @classmethod
     def of(cls, terms: Iterable[tuple[float, Sequence[float]]]) -> "Signomial":
-        """Return the sum of ``coefficient * prod_v x_v ** exponents[v]``; terms with a coefficient of 0 are dropped."""
+        """Return the signomial with these ``terms``, pairs of a coefficient and the variables' exponents.
+
+        Those with a coefficient of 0 are dropped.
+        """
         coefficients, exponents = zip(*(term for term in terms if term[0] != 0.0), strict=True)
         signed = np.array(coefficients, dtype=np.float64)
         return cls(np.sign(signed), np.log(np.abs(signed)), np.array(exponents, dtype=np.float64))
@@ -131,7 +141,7 @@ class Signomial:
         return self.signs * np.exp(self.logs + self.exponents @ np.log(np.maximum(x, SMALLEST_VARIABLE)))
 
     def value(self, x: FloatArray) -> float:
-        """Return the signomial at a point with positive coordinates."""
+        """Return the signomial's value at a point with positive coordinates."""
         return float(self._terms(x).sum())
 
     def gradient(self, x: FloatArray) -> FloatArray:
@@ -141,21 +151,22 @@ class Signomial:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SignomialProgram:
-    """Minimise ``objective`` over variables in (0, 1], subject to ``above[i] >= 0`` and ``zero[i] = 0``."""
+    """Programme to minimise ``objective`` over variables in (0, 1] under ``above[i] >= 0`` and ``zero[i] = 0``."""
 
     objective: Signomial
     above: tuple[Signomial, ...]
     zero: tuple[Signomial, ...] = ()
 
     def feasible(self, x: FloatArray) -> bool:
-        """Return whether x keeps every constraint, up to what a solver leaves."""
+        """Return whether the point x keeps every constraint, to within ``FEASIBLE``."""
         kept = [f.value(x) >= -FEASIBLE for f in self.above] + [abs(f.value(x)) <= FEASIBLE for f in self.zero]
         return all(kept)
 
     def fast_solve(self, start: FloatArray, steps: int = 20) -> float:
-        """Return FastSolveSignomial: the value that one local search finds from ``start``.
+        """Return the least value that one local search finds from ``start``, in at most ``steps`` steps.
 
-        A search that ends outside of the feasible set has found nothing: 1, the largest value of a probability.
+        It is the paper's FastSolveSignomial. A search that ends outside of the feasible set has found nothing, and
+        gives 1, the largest value of a probability.
         """
         constraints: Any = [
             *({"type": "ineq", "fun": f.value, "jac": f.gradient} for f in self.above),
@@ -173,21 +184,25 @@ class SignomialProgram:
         return min(float(found.fun), 1.0) if self.feasible(found.x) else 1.0
 
     def solve(self, starts: Sequence[FloatArray]) -> float:
-        """Return SolveSignomial: the smallest value over local searches from each of ``starts``."""
+        """Return the least value that local searches find from all of ``starts``; it is the paper's SolveSignomial."""
         return min(self.fast_solve(start, steps=200) for start in starts)
 
 
 @lru_cache(maxsize=64)
 def frequency_terms(n: int, margin: MarginKind, order: int) -> FloatArray:
-    """Return the h with ``g(x/n) = h[x1] - h[x2]``: k/n, or Phi_M^-1(k/n)."""
+    """Return the terms ``h[n + 1]`` of the estimated margin: ``h[x1] - h[x2]`` for classes with x1 and x2 of n votes.
+
+    ``h[k]`` is ``k/n`` ("probability") or ``Phi_M^-1(k/n)`` ("quantile"), M = ``order``.
+    """
     k = np.arange(n + 1)
     return k / n if margin == "probability" else odd_series((2 * k - n) / n, order)
 
 
 def published_counted(theta: float, n: int, margin: MarginKind, order: int, *, inclusive: bool = False) -> IntArray:
-    """Return for each x2 = 0 .. n how many ``x1 = 0, 1, ...`` belong to the event of Pi: ``g(x/n) <= theta``.
+    """Return for x2 = 0, ..., n votes for the rival how many x1 = 0, 1, ... for the class are counted by the paper.
 
-    If ``inclusive``, ``g(x/n) < theta``: ties count in the tail beyond, as a lower limit needs.
+    They are those whose estimated margin (``frequency_terms``) is at most ``theta``, the observed one. If
+    ``inclusive``, it is below ``theta``: ties count in the tail beyond, as a lower limit needs.
     """
     values = frequency_terms(n, margin, order)
     if margin == "probability":  # whole numbers, in which ties are exact
@@ -203,11 +218,13 @@ def published_counted(theta: float, n: int, margin: MarginKind, order: int, *, i
 
 
 def published_program(counted: IntArray, n: int, L: float, margin: MarginKind, order: int = 10) -> SignomialProgram:
-    """Return the paper's programme: minimise ``Pi(theta~ | q)`` subject to ``g(q) <= L`` on the simplex.
+    """Return the paper's programme: the least probability of the ``counted`` outcomes under a margin of at most ``L``.
 
-    The first margin has the variables q1, q2, q3. The second has also ``u1 = 2 q1 - 1`` and ``u2 = 1 - 2 q2``,
-    positive on chi^2, in which the Taylor constraint ``L - sum a_k u1^(2k+1) - sum a_k u2^(2k+1) >= 0`` is a signomial
-    of 2M + 3 terms; multiplied out in q1 and q2 it would lose all digits by order 25.
+    ``counted`` is what ``published_counted`` returns for n draws. For the probability margin the variables are the
+    probabilities q1, q2, q3 of the class, its rival and the rest. The quantile margin has also ``u1 = 2 q1 - 1`` and
+    ``u2 = 1 - 2 q2``, positive where ``q1 > 1/2 > q2``, in which the Taylor constraint ``L - sum a_k u1^(2k+1) -
+    sum a_k u2^(2k+1) >= 0`` is a signomial of 2M + 3 terms, M = ``order``; multiplied out in q1 and q2 it would lose
+    all digits by order 25.
     """
     v = 5 if margin == "quantile" else 3
     x2 = np.repeat(np.arange(n + 1), counted)
@@ -231,7 +248,10 @@ def published_program(counted: IntArray, n: int, L: float, margin: MarginKind, o
 
 
 def published_starts(x1: int, x2: int, n: int, margin: MarginKind) -> list[FloatArray]:
-    """Return where SolveSignomial starts; FastSolveSignomial starts at the first, the observed frequencies."""
+    """Return the points from which ``SignomialProgram.solve`` starts; ``fast_solve`` starts at the first alone.
+
+    The first are the frequencies of x1 votes for the class and x2 for its rival of n.
+    """
     observed = (np.array([x1, x2, n - x1 - x2]) + 0.5) / (n + 1.5)
     inner = range(1, LATTICE)
     lattice = [np.array([i, j, LATTICE - i - j]) / LATTICE for i in inner for j in inner if i + j < LATTICE]
@@ -240,19 +260,20 @@ def published_starts(x1: int, x2: int, n: int, margin: MarginKind) -> list[Float
 
 
 def upper_region(counted: IntArray, n: int) -> Region:
-    """Return the region of the outcomes *not* counted: ``x1 >= counted[x2]``, ``counted`` one for each x2 in 0 .. n.
+    """Return the region of the outcomes (x1, x2) of n draws that ``published_counted`` did *not* count.
 
-    ``counted[x2]`` outcomes ``x1 = 0, 1, ...`` of column x2 belong to the event of ``Pi``.
+    Those are the ones with ``x1 >= counted[x2]``.
     """
     open_columns = counted <= n - np.arange(n + 1)
     return make_region(n, np.ascontiguousarray(counted[: int(open_columns.sum())]))
 
 
 def curve_infimum(region: Region, L: float, margin: MarginKind, order: int, below: float = 0.0) -> float:
-    """Return ``inf Pi(theta~ | q)`` over ``g(q) <= L``, the event being everything outside of ``region``.
+    """Return the least probability of all outcomes outside of ``region`` under a margin of at most ``L``.
 
-    For the second margin q is in ``chi^2 = {q1 >= 1/2}``. The search ends at the first value under ``below``, which is
-    then returned: whoever asks whether the infimum is smaller need not know by how much.
+    For the quantile margin, with ``Phi_M^-1`` of order M = ``order``, the class has a probability of at least 1/2. The
+    search ends at the first value under ``below``, which is then returned: whoever asks whether the least is smaller
+    need not know by how much.
     """
     low, high = _ends(L, margin, order)
     best, t = (
