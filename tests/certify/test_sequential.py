@@ -199,8 +199,13 @@ def test_bad_input_is_named() -> None:
         with pytest.raises(InvalidInput, match=name):
             One(**kwargs)  # type: ignore[arg-type]
     test = One(max_n=50)
-    for votes in ([1, 2], [0, 0, 0], [-1, 2, 0], [60, 0, 0]):
-        with pytest.raises(InvalidInput, match="counts"):
+    for votes, problem in [
+        ([1, 2], r"counts must have shape \[1, 3\], .*; got shape \[1, 2\]"),
+        ([0, 0, 0], "counts must hold at least one draw of each input; got none of input 0"),
+        ([-1, 2, 0], "counts"),
+        ([60, 0, 0], "counts"),
+    ]:
+        with pytest.raises(InvalidInput, match=problem):
             test.update(np.array(votes))
     decided = play(One(), [0.2, 0.8, 0.0], 0)
     with pytest.raises(InvalidInput, match="undecided"):

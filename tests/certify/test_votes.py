@@ -79,7 +79,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"counts": [[0, 0]]}, "got all zeros"),
     ({"counts": [[5, 5], [0, 0]], "labels": [0, 0]}, "all zeros in row 1"),
     ({"counts": [[5]]}, "shape"),
-    ({"counts": [90, 10]}, r"counts must have shape \[inputs, m\]"),
+    ({"counts": [90, 10]}, r"counts must have shape \[inputs, classes\]"),
     ({"counts": []}, "shape"),
     ({"counts": [[[1, 2]]]}, "shape"),
     ({"counts": [[1, 2], [3]]}, "unequal length"),

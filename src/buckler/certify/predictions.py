@@ -67,7 +67,7 @@ class PredictionTest:
 
     @property
     def n(self) -> IntArray:
-        """Draws used so far, for each input."""
+        """Number of draws so far of each input."""
         return np.asarray(self._votes.sum(axis=1), dtype=np.int64)
 
     @property
@@ -88,7 +88,7 @@ class PredictionTest:
         return np.asarray(np.where(np.isin(rows, self.undecided), wanted, 0), dtype=np.int64)
 
     def update(self, rows: ArrayLike, counts: ArrayLike) -> None:
-        """Add the votes ``counts[row, class]`` of all next draws of the inputs ``rows``, and reject classes."""
+        """Add the votes ``counts[row, class]`` of the next draws of the inputs ``rows``, and reject classes."""
         where, votes = check_whole_array("rows", rows), check_whole_array("counts", counts)
         if votes.shape != (where.size, self._votes.shape[1]) or not np.isin(where, self.undecided).all():
             raise InvalidInput(
@@ -119,7 +119,8 @@ class PredictionTest:
         saved = np.frombuffer(state, dtype="<i8")
         if saved.size != 3 * self._votes.shape[1] or self._votes[row].any():
             raise InvalidInput(
-                f"state must hold 3 numbers for each of {self._votes.shape[1]} classes, undrawn; got {saved.size}"
+                f"state must hold 3 numbers for each of {self._votes.shape[1]} classes, for an input without draws; "
+                f"got {saved.size} numbers and {self._votes[row].sum()} draws"
             )
         wins, losses, rejected = saved.reshape(3, -1)
         if (wins < 0).any() or (losses < 0).any() or (losses > votes).any() or not np.isin(rejected, (0, 1)).all():

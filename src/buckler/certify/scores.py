@@ -1,8 +1,8 @@
 """Scores -> certificates.
 
-Scores are simplex rows in draw order, ``[inputs, n, m]``, or a ``Scores`` record with kept columns. A method takes a
-limit at level alpha for each rival j, and the smallest of them, which is valid without any correction: it errs only if
-the limit of the one closest rival errs (T2).
+Scores are simplex rows in draw order, ``[inputs, draws, classes]``, or a ``Scores`` record with kept columns. A method
+takes a limit at level alpha for each rival j, and the smallest of them, which is valid without any correction: it errs
+only if the limit of the one closest rival errs (T2).
 
 Each limit holds alone. Whoever looks at several methods, temperatures or prefixes of the same draws and keeps the best
 must give each of them ``budget.split_alpha(alpha, how_many)``, or choose on a selection sample.
@@ -77,7 +77,7 @@ MANY = 100
 tightness, not validity."""
 
 ROW_SUM_TOLERANCE = 5e-3
-"""Largest difference of the sum of a full row of scores from 1; ten scores in float16 stay well below it."""
+"""Largest difference from 1 of the sum of all classes' scores in a draw; ten scores in float16 stay well below it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -204,7 +204,9 @@ def as_scores(name: str, scores: ArrayLike | Scores, ids: Sequence[str] | None =
         return scores if ids is None else replace(scores, ids=tuple(ids))
     array = check_float_array(name, scores)
     if array.ndim != 3 or 0 in array.shape or array.shape[2] < 2:
-        raise InvalidInput(f"{name} must have shape [inputs, n, m] with m >= 2; got shape {array.shape}")
+        raise InvalidInput(
+            f"{name} must have shape [inputs, draws, classes] with two classes or more; got shape {array.shape}"
+        )
     inputs, _, m = array.shape
     values = check_rows(name, array, np.ones(inputs, dtype=np.bool_))
     return Scores(tuple(names_or_numbers(ids, inputs)), values, np.tile(np.arange(m), (inputs, 1)), m, "softmax")
@@ -281,8 +283,8 @@ def _check_separate(scores: Scores, selection: Scores) -> None:
 
 
 MOST_REPEATED = 0.1
-"""Largest share of rows that repeat among an input's evidence at which a selection made of evidence rows is taken for a
-copy. Where more repeat (saturated scores, noise with few outcomes), a separate draw may equal an evidence row too."""
+"""Largest share of repeated rows among an input's scores at which selection scores that all occur among them are taken
+for a copy. Where more repeat (saturated scores, noise with few outcomes), a separate draw may equal one too."""
 
 
 def _is_copy(selection: FloatArray, values: FloatArray) -> bool:

@@ -35,8 +35,8 @@ FIRST_BATCH_DRAWS = 16
 SMALLEST_BATCH_DRAWS = 4
 FINE_BATCH_DIVISOR = 32
 COARSE_BATCH_DIVISOR = 4
-"""Divisors of the draws so far: a later batch of votes has between a 32nd and a fourth of them, and within these limits
-the number of draws that certifying still takes."""
+"""Smallest later batch of votes, and divisors of the draws so far: a later batch has between a 32nd and a fourth of
+them, and within these limits the number of draws that certifying still takes."""
 
 SEQUENCE = "pairwise/sequence"
 FIRST_SCORE_DRAWS = 64
@@ -248,11 +248,13 @@ class AnytimeTest:
 
     def _checked(self, rows: ArrayLike, counts: ArrayLike) -> tuple[IntArray, IntArray]:
         where, votes = check_whole_array("rows", rows), check_whole_array("counts", counts)
-        if votes.shape != (where.size, self._classes) or (votes.sum(axis=-1) == 0).any():
+        if votes.shape != (where.size, self._classes):
             raise InvalidInput(
-                f"counts must be a vote count for each of {where.size} inputs and {self._classes} classes, with at "
-                f"least one draw each; got shape {votes.shape}"
+                f"counts must have shape [{where.size}, {self._classes}], one row for each of the rows and a column "
+                f"for each class; got shape {list(votes.shape)}"
             )
+        if (empty := where[votes.sum(axis=1) == 0]).size:
+            raise InvalidInput(f"counts must hold at least one draw of each input; got none of input {empty[0]}")
         if len(set(where.tolist())) != where.size or not np.isin(where, self.undecided).all():
             raise InvalidInput(f"rows must be different inputs that are undecided; got {show(where.tolist(), 60)}")
         if (most := int((self._n[where] + votes.sum(axis=1)).max(initial=0))) > self.ladder.max_n:

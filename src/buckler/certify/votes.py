@@ -5,7 +5,7 @@ and every limit here falls as the other count rises, so only ``(top, runner_up, 
 class A and the largest count among the others. Each limit is one-sided, for fixed n, rounded down; it may be negative,
 and is -inf where nothing is proved.
 
-- ``certify_votes(counts, sigma=, alpha=)``: counts ``[inputs, m]`` -> ``Certificates``.
+- ``certify_votes(counts, sigma=, alpha=)``: counts ``[inputs, classes]`` -> ``Certificates``.
 - ``vote_margin_lower(top, runner_up, n, alpha=, margin=, method=)``: arrays broadcast, float64 limits come back.
 - ``exact``, ``bonferroni``, ``top_class``: the limits themselves.
 
@@ -135,14 +135,14 @@ def votes_to_certificates(
 def limits_of_votes(
     counts: ArrayLike, settings: Settings, *, labels: ArrayLike | None = None, selection: ArrayLike | None = None
 ) -> tuple[ChosenClass, FloatArray, IntArray]:
-    """Return each input's class, the lower limit of its margin, and its number of draws, from ``counts[inputs, m]``.
+    """Return each input's class, the lower limit of its margin, and its draws, from votes ``counts[inputs, classes]``.
 
     **Guarantee.** For a sound method, the probability that the class is not the smoothed prediction or that the limit
     exceeds its margin is at most ``settings.alpha``; with labels or selection, the probability that the limit does.
     """
     values, noise = check_counts("counts", counts), settings.noise
     if values.ndim != 2:
-        raise InvalidInput(f"counts must have shape [inputs, m]; got shape {values.shape}")
+        raise InvalidInput(f"counts must have shape [inputs, classes]; got shape {values.shape}")
     n = np.asarray(values.sum(axis=1), dtype=np.int64)
     given = None if selection is None else check_counts("selection", selection)
     if given is not None and given.shape != values.shape:
@@ -171,7 +171,7 @@ def limits_of_votes(
 
 
 def votes_of(counts: IntArray, chosen: IntArray) -> Votes:
-    """Return ``counts[inputs, m]`` as a method reads them, with the class ``chosen`` for each input put first.
+    """Return ``counts[inputs, classes]`` as a method reads them, with the class ``chosen`` for each input put first.
 
     Where none is chosen (-1), class 0 is.
     """

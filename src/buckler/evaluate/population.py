@@ -225,7 +225,7 @@ def drawn_noise(sigma: float | None, noise: Noise | str | None) -> Noise:
 
 
 def shuffled(count: int, seed: int) -> IntArray:
-    """Return 0, ..., count - 1 in an order that the seed alone decides."""
+    """Return the numbers 0, ..., count - 1 in a random order that the seed alone decides."""
     words = np.random.Philox(key=SPLIT_KEY << 64 | check_whole("seed", seed, 0, 2**53)).random_raw(count)
     return np.argsort(np.asarray(words, dtype=np.uint64), kind="stable")
 
@@ -234,7 +234,7 @@ def _true_votes(counts: ArrayLike, labels: ArrayLike, n: int | None) -> tuple[In
     """Return the votes for the true class of each input, and the draws that all inputs have."""
     table = check_counts("counts", counts)
     if table.ndim != 2:
-        raise InvalidInput(f"counts must have shape [inputs, m]; got shape {table.shape}")
+        raise InvalidInput(f"counts must have shape [inputs, classes]; got shape {table.shape}")
     truth = check_label(labels, table.shape[1], len(table), "labels")
     return table[np.arange(len(table)), truth], equal_draws("counts", table, n)
 
