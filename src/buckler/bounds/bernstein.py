@@ -123,13 +123,14 @@ def below_step(n: int, t: float, pmf: FloatArray, inputs: int, alpha: float) -> 
 
 
 def check_draws_of(n: int) -> None:
-    """Raise InvalidInput unless n is from 1 to ``LARGEST_DEGREE``."""
+    """Raise InvalidInput unless n, the number of draws of each input, is from 1 to ``LARGEST_DEGREE``."""
     if not 1 <= n <= LARGEST_DEGREE:
         raise InvalidInput(f"n, the draws of each input, must be 1 to {LARGEST_DEGREE}; got {n}")
 
 
 Linear = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
-"""A linear programme over h and further variables: costs, rows that stay below limits, bounds ``[variables, 2]``."""
+"""A linear programme over h and further variables: costs, the rows and the limits of inequalities, and the variables'
+bounds ``[variables, 2]``."""
 
 
 class _Programme:

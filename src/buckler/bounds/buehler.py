@@ -275,8 +275,9 @@ REMEMBERED = 1 << 16
 PLATEAUS = 1 << 11
 """Size of the cache of plateaus: 32 MB at n = 1000."""
 ATTEMPTS, CLIMBS, PATIENT = 100, 12, 6
-"""Largest number of proofs tried; of rounds of ``climb`` and ``margin_at`` before each; and of failed proofs before the
-margin is lowered too, by ``FIRST_RETREAT`` and then twice as much each time: 94 doublings pass the lowest margin."""
+"""For ``invert``: largest number of proofs tried; of rounds of ``climb`` and ``margin_at`` before each; and of failed
+proofs before the margin is lowered too, by ``FIRST_RETREAT`` and then twice as much each time: 94 doublings pass the
+lowest margin."""
 FIRST_RETREAT = 1e-9
 SETTLED_SHARE = 0.05
 """``invert`` goes on to the proof once the margin moves by less than this share of ``AIM / sqrt(n)``."""
@@ -346,7 +347,7 @@ class Plateau(NamedTuple):
     outer: IntArray
     """Boundary, as that of a ``Region``, of the outcomes with a value of ``low`` or more."""
     inner: IntArray
-    """Boundary of the outcomes above the plateau."""
+    """Boundary of the outcomes ordered above the plateau."""
 
 
 @lru_cache(maxsize=REMEMBERED)

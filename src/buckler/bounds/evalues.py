@@ -29,7 +29,7 @@ from buckler.errors import InvalidInput, check_alpha, check_float_array, check_r
 from buckler.types import ArrayLike, FloatArray
 
 SUPREMUM_ROUNDING = 1e-13
-"""Relative allowance for rounding in a supremum (F8); without it, at most 1e-15 is missing in tests."""
+"""Relative amount by which suprema of means are raised against rounding (F8); tests miss at most 1e-15 without it."""
 
 LOWEST_T = -37.0
 """Lowest parameter t of a boundary point of the null: ``Phi`` underflows at -38.4, and any larger t is sound."""

@@ -82,7 +82,7 @@ def corner(kind: int, L: float, a: float, b: float) -> Trinomial:
 
 @compiled
 def without_rival(q: Trinomial) -> float:
-    """Return ``1 - q2`` without cancellation."""
+    """Return the probability ``1 - q2`` that a draw is not for the rival, without cancellation."""
     return 1.0 - q.q2 if q.q2 <= LARGEST_SUBTRACTED else q.q1 + q.q3
 
 
@@ -140,7 +140,7 @@ def deviance_term(k: int, mean: float) -> float:
 
 @compiled
 def log_pmf(n: int, x1: int, x2: int, q1: float, q2: float, q3: float) -> float:
-    """Return the log of the trinomial probability of ``(x1, x2, n - x1 - x2)`` by Loader's saddle-point expansion."""
+    """Return the log of the trinomial probability of counts ``(x1, x2, n - x1 - x2)``, by Loader's expansion (2000)."""
     total = stirling_error(n) + 0.5 * (LOG_TWO_PI + log(n))
     for k, q in ((x1, q1), (x2, q2), (n - x1 - x2, q3)):
         total -= stirling_error(k) + deviance_term(k, n * q)
@@ -203,7 +203,10 @@ def unscaled(total: float, scale: float, shifts: float, n: int) -> float:
 
 
 class Region(NamedTuple):
-    """An up-closed region: its boundary, and the ratios of neighbouring outcomes that do not depend on q."""
+    """An up-closed set of outcomes (x1, x2) of ``n`` draws, those with ``x1 >= c[x2]``, and ratios of neighbours in it.
+
+    The ratios are those factors of their probabilities that do not depend on the trinomial's q; x3 is ``n - x1 - x2``.
+    """
 
     n: int
     c: IntArray

@@ -58,7 +58,8 @@ def after_drawing(alpha: float, noise: Noise, draws: int = 0) -> float:
 
 
 WINNER_PARTS = 10
-"""The winner's test gets ``alpha / WINNER_PARTS`` (T18d). Heuristic: affects power, not validity."""
+"""The winner's test, that the top class is the smoothed prediction, gets ``alpha / WINNER_PARTS`` (T18d). Heuristic:
+affects power, not validity."""
 
 
 def winner_share(alpha: float) -> float:

@@ -77,7 +77,7 @@ class Method:
 
     @property
     def randomised(self) -> bool:
-        """Whether ``limit`` uses the ``uniform`` of ``ScoreDraws`` (T15a), which follows from a seed and an id."""
+        """Whether ``limit`` uses a random number for each input, from a seed and its id: ``ScoreDraws.uniform``."""
         return self.name == RANDOMISED
 
     @property
@@ -86,7 +86,7 @@ class Method:
         return ":" in self.name
 
     def check_margin(self, margin: MarginKind) -> None:
-        """Raise InvalidInput for a margin that the method does not bound."""
+        """Raise InvalidInput if the method has no limit of this kind of margin."""
         if margin not in self.margins:
             raise InvalidInput(f"margin must be {self.margins[0]!r} for method {self.name!r}; got {margin!r}")
 
@@ -164,7 +164,7 @@ def enumerated(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
 ENUMERATED = Method(
     ENUMERATED_METHOD, "votes", enumerated, "the margin itself, from all copies", sound=True, margins=("probability",)
 )
-"""The one method for noise whose copies are enumerated; no user names it."""
+"""The one method for noise whose copies are all enumerated; ``make_settings`` takes it by itself."""
 
 
 def register(method: Method) -> Method:

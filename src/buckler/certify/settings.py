@@ -1,7 +1,7 @@
-"""Settings of a certificate, checked once at a door, and certificates from limits under these settings.
+"""Settings of a certificate, checked once, and certificates from limits under these settings.
 
-Every door makes one ``Settings``; limits are computed from it, ``make_certificates`` turns them into certificates, and
-certificates and manifests repeat it.
+Every function that certifies makes one ``Settings`` of its arguments; limits are computed from it,
+``make_certificates`` turns them into certificates, and certificates and manifests repeat it.
 """
 
 from collections.abc import Callable, Sequence

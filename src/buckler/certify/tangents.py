@@ -16,7 +16,7 @@ from buckler.bounds.betting import Candidates
 from buckler.types import FloatArray, IntArray
 
 SLOPES: FloatArray = 2.0 ** (np.arange(13) / 2.0)
-"""The slopes that may be chosen: 1 to 64, each sqrt(2) times the one before."""
+"""The slopes c of ``X_A - c X_j`` that may be chosen: 1 to 64, each sqrt(2) times the one before."""
 
 HEIGHT_SLACK = 1e-14
 """``heights`` are raised by this times ``1 + c`` against rounding (F9)."""

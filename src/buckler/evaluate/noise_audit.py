@@ -88,7 +88,7 @@ def tying_margin(here: Distribution, there: Distribution) -> Fraction:
 
 
 def distance(norm: str, x: AnyArray, y: AnyArray) -> Fraction:
-    """Return the exact distance of two inputs in l0, l1 or linf, or its square in l2; floats are taken as they are."""
+    """Return the distance of two inputs in the norm l0, l1 or linf, or its square in l2, as an exact fraction."""
     moved = [abs(Fraction(float(a)) - Fraction(float(b))) for a, b in zip(x.flat, y.flat, strict=True)]
     if norm == "l0":
         return Fraction(sum(part > 0 for part in moved))

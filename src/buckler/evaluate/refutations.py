@@ -67,8 +67,8 @@ FIRST_LOOK_DRAWS, LOOK_BATCH_DIVISOR = 64, 4
 test is valid after any batch."""
 
 HOPEFUL = 3.0
-"""Standard deviations added to the rival's share so far: a candidate is given up if that sum, held to the end, would
-not refute. The number falls to 0 with the draws left. Heuristic: giving up refutes nothing."""
+"""Standard deviations added to the rival's share of the pair's votes so far: a candidate is given up if that sum, held
+to the last draw, would not refute. The number falls to 0 with the draws left. Heuristic: giving up refutes nothing."""
 
 CAUSES = (
     "the usual causes: sigma or radius in other units than the model's input (0 to 255 against 0 to 1), normalisation "
@@ -206,7 +206,7 @@ class Composition:
 
 
 def check_searched(noise: Noise) -> None:
-    """Raise InvalidInput unless the noise is one of ``SEARCHED`` and its norm is l2."""
+    """Raise InvalidInput unless refutations can be searched under the noise: one of ``SEARCHED``, its norm l2."""
     if noise.name not in SEARCHED or noise.norm != "l2":
         known = " or ".join(sorted(SEARCHED))
         raise InvalidInput(f"refutations are searched in l2, under {known} noise of one sigma; got {noise.describe()}")

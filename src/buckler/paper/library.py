@@ -26,7 +26,7 @@ from buckler.types import ArrayLike, FloatArray, MarginKind
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordedLimits:
-    """A lower limit ``low`` of the margin of each input's true label; no guarantee unless ``sound``."""
+    """Lower limits ``low``, at level ``ALPHA``, of margins of inputs' true labels; no guarantee unless ``sound``."""
 
     low: FloatArray
     sound: bool
@@ -68,7 +68,7 @@ def recorded_limits(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Library:
-    """The finished runs of a folder by name, and the names of those that are not finished."""
+    """The finished runs of the folder ``root`` by name, and the names of those that are not finished."""
 
     root: Path
     runs: dict[str, Evidence]
