@@ -127,7 +127,8 @@ def earlier_moments(a: FloatArray, b: FloatArray) -> FloatArray:
 class Candidates(NamedTuple):
     """Candidates for the quantity whose lower limit is sought, a mean or a margin.
 
-    Each implies a mean of the variable of ``Pair``, or the largest possible one, for each slope; it rises with them.
+    For each slope a candidate implies a mean of the variable of ``Pair``, or the largest one possible; larger
+    candidates imply larger means.
     """
 
     values: FloatArray

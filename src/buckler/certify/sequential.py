@@ -87,8 +87,9 @@ class Decided:
 class AnytimeTest:
     """Any-time test of votes that certifies the rising radii of a ``Ladder``, one after another, at several inputs.
 
-    An input is undecided, and wants more draws, until all radii are certified, or the next one looks out of reach, or
-    the certified one is precise enough, or ``ladder.max_n`` draws are made. Inputs are named by their row number.
+    An input is undecided, and more draws should be made, until all radii are certified, or the next one looks out of
+    reach, or the certified one is precise enough, or ``ladder.max_n`` draws are made. Inputs are named by their row
+    number.
 
     **Guarantee.** For each input, the probability that a radius is *ever* certified on whose ball, in the noise's norm,
     the smoothed prediction is not constantly the input's class is at most ``ladder.alpha``: any-time, for independent
@@ -100,8 +101,9 @@ class AnytimeTest:
     draw ``final_n``. The class of the smallest margin is fixed and unknown; if its margin is at most the radius', its
     own e-value or the final test must err (see ``Ladder``; theory T16 to T18). There is no division over classes.
 
-    Without labels the class is the leader in votes, and it certifies only once the winner's test has rejected every
-    other class (T18d). If the leader changes before, the votes of all draws are tested again for the new one.
+    Without labels the class is the leader in votes, and it certifies only once the winner's test (``PredictionTest``)
+    has rejected every other class (T18d); until then an input that passed a radius stays undecided. If the leader
+    changes before, the votes of all draws are tested again for the new one.
 
     One thread may call ``decided`` while another calls ``update``: it returns the state of before or after the votes.
 
@@ -370,13 +372,13 @@ class ScoreTest:
     **Guarantee.** For each input, the probability that the limit *ever* exceeds the margin of its class is at most
     ``settings.alpha``: any-time, for independent draws in the order they were made, with labels, if any, and settings
     fixed beforehand. Any stopping keeps it (T18c). Without labels the class is the leader in mean score, and it
-    certifies only once the winner's test has rejected every other class (T18d).
+    certifies only once the winner's test (``ScoreWinner``) has rejected every other class (T18d).
 
-    An input is undecided, and wants more draws, until it is certified to the largest of ``radii``, or the next one
-    looks out of reach, or its certified radius is within the share ``precision`` of the one that its mean scores give
-    (which replaces radii), or ``max_n`` draws are made. Inputs are named by their row number. Slopes for the quantile
-    margin (``tangents``) come from the ``earlier`` scores ``[inputs, n0, classes]`` of separate draws; without these
-    they are 1.
+    An input is undecided, and more draws should be made, until it is certified to the largest of ``radii``, or the next
+    one looks out of reach, or, with ``precision``, its certified radius is within that share of the one that its mean
+    scores give (radii then count for nothing), or ``max_n`` draws are made. Inputs are named by their row number.
+    Slopes for the quantile margin (``tangents``) come from the ``earlier`` scores ``[inputs, n0, classes]`` of separate
+    draws; without these they are 1.
     """
 
     def __init__(
