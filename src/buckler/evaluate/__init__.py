@@ -2,7 +2,7 @@
 
 - ``curves.certified_accuracy(certificates, labels, radii)``: accuracy against radius with its confidence band.
 - ``curves.margin_accuracy(low, right, margins, ...)``: the same against the margin, as the paper draws it.
-- ``population.population_accuracy(counts, labels, radii, sigma=)``: accuracy of the population, all errors paid;
+- ``population.population_accuracy(counts, labels, radii, sigma=)``: accuracy of the population;
   ``plan_population(counts, labels, radius, wanted, sigma=)``: how many inputs and draws that takes.
 - ``conformal.RobustConformal(sigma=, radius=, alpha=)``: prediction sets that cover also after a move by the radius.
 - ``curves.radius_histogram(certificates, labels, edges)``: how many inputs are certified how far.

@@ -52,8 +52,8 @@ that a class with such counts stays in the set of threshold k after the worst mo
 class RobustConformal:
     """Prediction sets that hold the true class also after a move of the input by up to ``radius``.
 
-    The set of an input are the classes that at least k0 of n draws voted for, or scored tau or more; ``calibrate``
-    chooses k0 and tau, then ``predict_sets`` returns sets. Radius 0 is plain conformal prediction.
+    The set of an input are the classes that at least k0 of n draws voted for, or gave a score of tau or more;
+    ``calibrate`` chooses k0 and tau, then ``predict_sets`` returns sets. Radius 0 is plain conformal prediction.
 
     **Guarantee.** If calibration inputs and a new one are exchangeable, the set that ``predict_sets`` makes of draws
     at a point within ``radius`` of the new input holds its true class with probability at least ``1 - alpha``, over
@@ -95,8 +95,9 @@ class RobustConformal:
 
         ``values`` are votes ``[inputs, classes]`` of n draws of each input (give ``n`` where rows do not add up to it),
         or scores ``[inputs, draws, classes]``, of which the first ``n``, by default all, are counted where they reach
-        tau. The share ``tuning`` of the inputs, split off by ``seed``, chooses tau and how counts are valued, and is
-        not used again. With ``by_label`` every label has its own threshold, and coverage holds given each label.
+        tau. The share ``tuning`` of the inputs, split off by ``seed``, only tunes tau and the loss that a count of
+        draws stands for, and is not used again. With ``by_label`` every label has its own threshold, and coverage holds
+        given each label.
         """
         table = check_float_array("values", values)
         if table.ndim not in {2, 3} or 0 in table.shape:

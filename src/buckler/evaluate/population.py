@@ -34,14 +34,14 @@ LARGEST_POPULATION_N = bernstein.LARGEST_DEGREE
 """Largest number of draws of each input."""
 
 PILOT, PILOT_INPUTS = 0.02, 10
-"""Share of the inputs that serve as a pilot, which only chooses how votes are valued, and their largest number; found
-by simulation (docs/population.md)."""
+"""Share of the inputs that serve as a pilot, which only chooses what each number of votes is worth, and their largest
+number; found by simulation (docs/population.md)."""
 
 USUAL_RADII: FloatArray = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
 """Radii of a report, in units of the noise: fixed before anything is drawn, since limits hold for such radii alone."""
 
 DRAWS_TRIED, INPUTS_TRIED = (20, 40, 80, 160, 320), (500, 5_000, 100_000)
-"""Numbers of draws of each input that ``plan_population`` compares, and numbers of inputs for which it values votes."""
+"""Numbers of draws of each input, and numbers of inputs, that ``plan_population`` tries."""
 
 IMAGINED_INPUTS = 5.0
 """Imagined inputs that ``plan_population`` adds to the pilot's: more would make the forecast cautious."""
@@ -58,10 +58,10 @@ SPLIT_KEY = 0x706F70756C617465
 class PopulationAccuracy:
     """Lower limits ``low`` of the certified accuracy at ``radii``, which all hold with probability ``1 - delta``.
 
-    They rest on ``n`` draws of each of ``inputs`` inputs, of which ``pilot`` only chose how votes are valued: an input
-    with k votes for its true class counts ``polynomials[i, k]`` at radius i. ``thresholds[i]`` is the probability above
-    which the true class is predicted everywhere within radius i. ``fixed_list`` says that the accuracy is that of these
-    inputs, not of their population.
+    They rest on ``n`` draws of each of ``inputs`` inputs, of which ``pilot`` only chose what each number of votes is
+    worth: k votes of an input for its true class are worth ``polynomials[i, k]`` at radius i. ``thresholds[i]`` is the
+    probability above which the true class is predicted everywhere within radius i. ``fixed_list`` says that the
+    accuracy is that of these inputs, not of their population.
     """
 
     radii: FloatArray
@@ -116,11 +116,11 @@ def population_accuracy(
 
     **Guarantee.** If the inputs are drawn independently from the population, the noise is independent from input to
     input, and the classifier and its noise were not chosen on these inputs, then with probability at least
-    ``1 - delta`` all limits hold at once: draws, inputs and the table of radii are paid (T32). With ``fixed_list`` the
-    share is that of these very inputs, and the probability over draws alone.
+    ``1 - delta`` all limits hold at once, over draws, inputs and all of the radii (T32). With ``fixed_list`` the share
+    is that of these very inputs, and the probability over draws alone.
 
     ``seed`` puts the inputs into an order; the first share ``pilot`` of them (by default .02, and 10 inputs at most)
-    chooses how votes are valued and is not used again: in a fixed list they count as wrong.
+    chooses what each number of votes is worth and is not used again: in a fixed list they count as wrong.
 
     >>> counts = np.tile([[100, 0], [97, 3]], (300, 1))
     >>> population_accuracy(counts, np.zeros(600, dtype=int), [0.25], sigma=0.25).low.round(3)
@@ -214,9 +214,9 @@ def threshold(noise: Noise, radius: float) -> float:
 
 
 def drawn_noise(sigma: float | None, noise: Noise | str | None) -> Noise:
-    """Return Gaussian noise of standard deviation ``sigma``, or else ``noise``; raise InvalidInput unless it is drawn.
+    """Return Gaussian noise of standard deviation ``sigma``, or else ``noise``; raise InvalidInput if it is enumerated.
 
-    Noise whose copies are enumerated is not.
+    Its copies must be drawn at random.
     """
     known = as_noise(sigma, noise)
     if known.total is not None:

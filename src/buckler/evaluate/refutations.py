@@ -403,9 +403,9 @@ def alarm(brackets: Sequence[Bracket], inputs: int, delta: float) -> str | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BracketCurve:
-    """Share of ``inputs`` inputs that are right within each of ``radii``: at least ``certified``, at most ``refuted``.
+    """Share of a run's inputs that are right within each of ``radii``: at least ``certified``, at most ``refuted``.
 
-    For ``attacked`` of the inputs refutations were searched.
+    For ``attacked`` of the ``inputs`` refutations were searched.
     """
 
     radii: FloatArray
