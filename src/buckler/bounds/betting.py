@@ -183,8 +183,9 @@ def deviation_of(moments: FloatArray) -> float:
 
 @inner
 def stake_for(log_price: float, left: int, moments: FloatArray, hazards: FloatArray) -> float:
-    """Return the next stake, with ``left`` draws to go: a draw y multiplies the wealth against m by 1 + stake (y - m).
+    """Return the next stake, before its cap ``CAP / m``, with ``left`` draws to go.
 
+    A draw y multiplies the wealth of bets against the mean m by ``1 + stake (y - m)``.
     ``log_price`` is the logarithm of alpha times the bettor's wealth, ``moments`` are the count of draws and the sums
     of y, y^2 and y^3, imagined draws (``PRIOR``) included, and ``hazards`` is the table ``HAZARDS``.
     """
