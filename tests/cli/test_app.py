@@ -24,10 +24,12 @@ from tests.runs.victim import spec
 def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     for line, named in (
         ("demo --sigma 0", "sigma must be above 0; got 0.0"),
-        ("demo --images 5000", "test must be"),
+        ("demo --images 5000", "images must be"),
         ("demo --n many", "--n"),
+        ("demo --n many", "'many'"),
         ("demo --colour red", "--colour"),
-        ("dem", "No such command 'dem'"),
+        ("dem", "the command must be one of 'demo', "),
+        ("dem", "got 'dem'"),
         ("certify", "Missing argument"),
     ):
         assert run(line.split()) == MISTAKE

@@ -88,11 +88,18 @@ def test_a_log_that_cannot_be_imported_is_one_line(
     monkeypatch.chdir(tmp_path)
     header = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
     Path("odd.tsv").write_text(header + "0\t1\t1\t99.9\t1\t0\n")
+    ours = header.strip() + "\tmethod\tmargin\talpha\tn\tsigma\tnoise\n"
+    drawn = "1\t1\t0.1\t1\t0\tanytime\tquantile\t0.001\t{}\t0.5\tgaussian\n"
+    Path("decided.tsv").write_text(ours + "".join(f"{i}\t{drawn.format(40 + i)}" for i in range(5)))
     Path("abstentions.tsv").write_text(header + "0\t1\t-1\t0.0\t0\t0\n")
     for arguments, text in (
         (["nowhere.tsv"], "readable text file"),
         (["odd.tsv", "--sigma", "0.5"], "does not fit alpha 0.001, n 100,000, sigma 0.5, nor any other"),
         (["abstentions.tsv"], "abstentions alone"),
+        (
+            ["decided.tsv"],
+            "it says method 'anytime', margin 'quantile', alpha '0.001', n '40 or 41 or 42', sigma '0.5'",
+        ),
         ([str(LOG), "--sigma", "0.5", "--out", "imported"], "alpha, n and sigma"),
         ([str(LOG), *CLAIM, "0.001", "--out", "imported"], "does not fit alpha 0.001, n 100,000, sigma 0.5"),
     ):

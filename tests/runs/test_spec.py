@@ -147,6 +147,9 @@ def test_mistakes_are_named_in_words_of_the_library(
 def test_an_unreadable_file_is_named(here: Path) -> None:
     with pytest.raises(InvalidInput, match=r"^spec must be a readable TOML file"):
         read_settings(here / "nowhere.toml")
+    (here / "odd.toml").write_text("import numpy")
+    with pytest.raises(InvalidInput, match=r"^spec must be a readable TOML file; got .*odd.toml' \(not TOML"):
+        read_settings(here / "odd.toml")
 
 
 EVENTS: list[str] = []

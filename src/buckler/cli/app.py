@@ -104,8 +104,10 @@ class Commands(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, _ctx: Any, name: str) -> Any:
-        """Return the command called ``name``, imported; None if there is no such command."""
-        return load(name) if name in COMMANDS else None
+        """Return the command called ``name``, imported; raise InvalidInput if there is no such command."""
+        from buckler.errors import check_choice
+
+        return load(check_choice("the command", name, list(COMMANDS)))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help of ``buckler`` itself: the list of commands, and its options."""
@@ -147,8 +149,8 @@ def _show_version(value: bool) -> None:
 
 @app.callback(
     help="Certify classifiers by randomized smoothing.\n\nExit codes: 0 done; 2 a mistake in the command or its input, "
-    "told in one line; 3 interrupted, and the same command goes on; 1 a bug, with its traceback, or what audit --fail "
-    "or refute --strict found."
+    "told in one line; 3 interrupted, and the same command goes on; 1 a bug, with its traceback, or what audit --fail, "
+    "refute --strict or board --check found."
 )
 def _root(
     version: Annotated[
@@ -192,7 +194,7 @@ def _exit_code(problem: Exception) -> int:
     if isinstance(problem, BucklerError):
         return _mistake(str(problem))
     if hasattr(problem, "format_message"):  # click's error for a command line that it cannot parse
-        return _mistake(problem.format_message())
+        return _mistake(problem.format_message() + _came(problem))
     if type(problem).__name__ == "Abort" and not isinstance(problem.__cause__, EOFError):
         say("buckler: interrupted", error=True)
         return INTERRUPTED
@@ -205,6 +207,14 @@ def _exit_code(problem: Exception) -> int:
     say("".join(traceback.format_exception(problem)).rstrip(), error=True)
     say("buckler: this is a bug; please report it with the lines above and your command", error=True)
     return FAILED
+
+
+def _came(problem: Exception) -> str:
+    """Return what came, which a newer Typer leaves out of the error for an option that is no number."""
+    from buckler.errors import show
+
+    found = getattr(problem.__cause__, "errors", None)
+    return f"; got {show(found()[0]['input'])}" if found else ""
 
 
 def _mistake(message: str) -> int:

@@ -328,7 +328,9 @@ def _stated(log: Log) -> tuple[float, int, float]:
             return check_alpha(float(alpha)), check_whole("n", int(n), 1, 10**9), check_positive("sigma", float(sigma))
     except ValueError:
         pass
+    columns = [list(dict.fromkeys(column)) for column in zip(*log.settings, strict=True)]
+    listed = (f"{name} {show(' or '.join(column[:3]))}" for name, column in zip(LOG_SETTINGS, columns, strict=True))
     raise InvalidInput(
         "the log must be of one alpha, n and sigma, method top_class, the quantile margin and Gaussian noise for its "
-        f"votes to be recovered; it says {show(log.settings)}"
+        f"votes to be recovered; it says {', '.join(listed)}"
     )

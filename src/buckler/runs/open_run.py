@@ -63,10 +63,9 @@ class OpenRun(NamedTuple):
 def read_settings(path: str | Path, name: str = "spec") -> dict[str, Any]:
     """Return the settings in the TOML file at ``path``, by name; an error calls the file ``name``."""
     try:
-        text = read_text(Path(path), LARGEST_TOML)
+        return read_toml(read_text(Path(path), LARGEST_TOML))
     except (OSError, ValueError) as problem:
         raise InvalidInput(f"{name} must be a readable TOML file; got {str(path)!r} ({problem})") from None
-    return read_toml(text)
 
 
 def settings_from(

@@ -296,7 +296,7 @@ def read_toml(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as problem:
-        raise InvalidInput(f"the specification is not TOML: {show(str(problem), 120)}") from None
+        raise InvalidInput(f"not TOML: {show(str(problem), 120)}") from None
 
 
 def values(name: str, given: Any, kind: type) -> tuple[Any, ...]:

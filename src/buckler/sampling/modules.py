@@ -209,7 +209,7 @@ class Gradients:
     def __init__(self, engine: Engine, ids: Sequence[str]) -> None:
         """Take an engine whose classifier is a torch module, since nothing else has gradients."""
         if not isinstance(engine.classifier, TorchClassifier):
-            raise InvalidInput(f"an attack needs gradients, so a torch module; got {show(engine.classifier)}")
+            raise InvalidInput("an attack needs gradients: the model must be a torch module, and this one is not")
         self._engine, self._classifier = engine, engine.classifier
         self._sigma = float(np.float32(engine.noise.unit))
         self._addresses = [check_address(engine.seed, name, "attack") for name in ids]
