@@ -113,6 +113,7 @@ def test_a_bound_that_cannot_be_audited_is_named_in_one_line(capsys: pytest.Capt
         (["bounds_for_audit:vouched", "--margin", "quantile"], "margin must be 'probability'"),
         (["bounds_for_audit:nan"], "NaN"),
         (["__import__('os'):system"], "package.module:function"),
+        (["--noise", "splitt"], "--noise must be one of 'gaussian', "),
         (["exact", "--m", "10", "--n", "40"], "outcomes to enumerate"),
         (["exact", "--n", "5", "--power", "--truth", "0.5,0.6,0"], "sum 1"),
     ):

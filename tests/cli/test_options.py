@@ -238,8 +238,10 @@ usual one.
 
 REFUSED: dict[str, list[str]] = {
     "models": ["--folder nowhere"],
+    "demo": ["--images 0", "--out c.parquet"],
     "sample": [
-        "--spec nowhere.toml", "--sigma 0.25 --noise grid:sigma=0.25", "--sigma -1", "--noise grid:lam=1",
+        "--sigma 1e300", "--ids 0,1,0", "--spec nowhere.toml",
+        "--sigma 0.25 --noise grid:sigma=0.25", "--sigma -1", "--noise grid:lam=1",
         "--noise lognormal", HALF, f"--denoiser here {TORCH}", "--fresh-seed --seed 1", f"--num-classes 1 {TORCH}",
         "--temperature 2", "--temperature 2 --scores logits", "--temperature 2 --scores sparsemax", "--runner-ups 2",
         "--runner-ups 2 --scores logits", f"--runner-ups 2 {SCORED} --n0 0", "--score-draws 5",
@@ -252,7 +254,8 @@ REFUSED: dict[str, list[str]] = {
         "--workers 9", "--gpus-per-worker 0.5",
     ],
     "certify": [
-        "--radii a", "--method best", "--method pairwise/star @ certify bare", "--margin wide", "--n 33",
+        "--radii a", "--radii 0.1 --json", "--radii 0.1 --quiet",
+        "--method best", "--method pairwise/star @ certify bare", "--margin wide", "--n 33",
         "--class lable", "--class label @ certify bare", "--class selection @ certify known", "--map softmax",
         f"--map sparsemax @ certify two {LOGITS}", "--temperature 2", f"--temperature 2 @ certify two {LOGITS}",
         f"--temperature 2 {LOGITS} --map sparsemax", "--out made.tsv", "--tsv made.tsv @ certify bare",
@@ -269,7 +272,7 @@ REFUSED: dict[str, list[str]] = {
         "--model nothing", "--data nowhere.npz", "--denoiser here", f"{HALF} {LINEAR}", "--method best", "--alpha 0",
         "--max-radius 0", "--within 0", "--within 1 --max-radius 1", "--max-n 0", "--attack fgsm", "--attack pgd:3",
         "--limit 0", f"--device cuda {LINEAR}", "--num-classes 1", "--batch-size 0", "--figure made.gif",
-        f"--figure made.png @ {WRONG}", "--workers 9",
+        f"--figure made.png @ {WRONG}", "--workers 9", "--delta 2", "--out made.txt",
     ],
     "sweep": [
         "--spec nowhere.toml", "--spec odd.toml @ sweep", "--n 33", "--n many", "--alpha 2", "--alpha 0.1,x",
@@ -278,6 +281,7 @@ REFUSED: dict[str, list[str]] = {
         f"--temperature 2 {LOGITS} --map sparsemax", "--class lable", "--radii -1", "--radii 0.1 --quiet",
         "--baseline top_class", "--baseline bonferroni --method exact,top_class",
         "--baseline top_class --method top_class,bonferroni --quiet", "--table t.docx", "--quiet --json",
+        "--out made.csv", "--plots c.parquet",
     ],
     "report": [
         "--refutations c.parquet", "--refutations r.parquet @ report one two", "--out one", "--method best", "--n 33",
@@ -287,14 +291,16 @@ REFUSED: dict[str, list[str]] = {
         *(f"{set_by_the_file} @ report c.parquet" for set_by_the_file in
           ("--alpha 0.05", "--margin quantile", "--n 50", "--class label", "--map softmax", "--temperature 2")),
     ],
-    "board": ["--out c.parquet", "--alpha 0", "--method published", "--method pairwise/star"],
+    "board": [
+        "--out c.parquet", "--check --out elsewhere", "--alpha 0", "--method published", "--method pairwise/star",
+    ],
     "train": [
         "--sigma 0 --lam 2", "--lam 2", "--lam 0.3 @ train digits", f"--lam 1 @ {DENOISER.replace('--sigma 1', '')}",
         "--arch unet", f"--arch resnet20 @ {DENOISER}", "--denoiser", "--smallest-sigma 0.1",
         f"--smallest-sigma 2 @ {DENOISER}", "--classifier clean.safetensors",
         f"--classifier nowhere.safetensors @ {DENOISER}", "--recognition 0", "--consistency 10 --sigma 0",
         f"--adversary 0.5 @ {DENOISER}", "--attack-steps 2", f"--label-smoothing 0 @ {DENOISER}",
-        "--compile --device cpu",
+        "--compile --device cpu", "--out c.parquet", "--smallest-sigma 0.1 @ train digits --sigma 1",
     ],
     "audit": [
         "--noise ablation", "--noise gaussian:sigma=1 @ audit", "--noise splitting:lam=0.5 --n 3 @ audit", "--m 1",
@@ -303,11 +309,15 @@ REFUSED: dict[str, list[str]] = {
     ],
     "import": [
         "--sigma 1 @ import ours.tsv", "--sigma 0", "--n 7 @ import ours.tsv", "--n 0", "--alpha 0.5 @ import ours.tsv",
-        "--alpha 2",
+        "--alpha 2", "--out c.parquet --n 100000 --alpha 0.01",
     ],
     "accuracy": ["--radii x", "--radii -1", "--delta 2", "--n 7", "--seed -1"],
-    "conformal": ["--radius -1", "--alpha 0", "--n 7", "--scores @ conformal known bare --radius 0.1", "--seed -1"],
+    "conformal": [
+        "--radius -1", "--alpha 0", "--n 0", "--n 7", "--scores @ conformal known bare --radius 0.1", "--seed -1",
+    ],
     "plan": [
+        "--data digits", "--denoiser here", "--num-classes 9", "--every 2", "--limit 2", "--device cpu",
+        "--n 0", "--classes 1", f"--inputs 0 @ {MEASURED}", "--accuracy 2 @ plan --like known --radii 0.1",
         "--gpus 0", "--rate 0", "--noise splitting:lam=2.5 --sigma 0.5", "--radii 1,0.5", "--like nowhere",
         "--accuracy 0.2", "--accuracy 0.2 @ plan --like known", "--accuracy 0.2 @ plan --radii 0.1",
         "--accuracy 0.2 --n 100 @ plan --like known --radii 0.1", "--spec nowhere.toml",

@@ -154,3 +154,5 @@ def test_a_file_where_a_run_is_expected_is_pointed_to_what_reads_it(
     (here / "c.csv").write_text("id,predicted\n")
     assert run(["report", "c.csv"]) == 2
     assert "must be a folder of buckler sample or a Parquet file of certificates" in capsys.readouterr().err
+    assert run(["sample", "c.csv", *SAMPLE, "--model", "test_models_for_sample:linear"]) == 2
+    assert "OUT must be a folder; got 'c.csv', which is a file" in capsys.readouterr().err

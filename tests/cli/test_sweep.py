@@ -72,12 +72,15 @@ def test_settings_from_a_file_with_options_on_top(here: Path, capsys: pytest.Cap
     assert {(line["alpha"], line["margin"], line["method"]) for line in lines} == {(0.01, "probability", "top_class")}
     assert set(lines[0]["accuracy"]) == {"0", "0.1"}
     assert pq.read_table(here / "sweep.parquet").num_rows == 8 * 10
+    assert run(["sweep", "s0.1", "--radii", "0.05:0.1", "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)["accuracy"]) == {"0.05", "0.1"}
 
 
 def test_a_sweep_without_runs_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "odd.toml").write_text('runs = ["s0.1"]\ncolour = "red"\n')
     for arguments, text in (
-        ([], "at least one run"), (["nowhere"], "not a run"), (["--spec", "odd.toml"], "no setting 'colour'"),
+        ([], "at least one run"), (["s0.1", "s0.1"], "twice; got ['s0.1', 's0.1']"),
+        (["nowhere"], "not a run"), (["--spec", "odd.toml"], "no setting 'colour'"),
     ):  # fmt: skip
         assert run(["sweep", *arguments]) == 2
         assert text in capsys.readouterr().err

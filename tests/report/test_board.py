@@ -126,6 +126,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"evidence": "/etc"}, "evidence must be a path relative"),
     ({"evidence": "good.toml"}, "evidence must be a folder"),
     ({"evidence": "../evidence", "refutations": "good.toml"}, "good.toml"),
+    ({"refutations": "good.toml"}, "must have the field evidence"),
 ]
 
 

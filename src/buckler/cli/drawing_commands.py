@@ -15,7 +15,7 @@ from buckler.certificates import Certificates
 from buckler.cli import options
 from buckler.cli.options import argument, option
 from buckler.cli.terminal import FAILED, as_line, interruptible, kept_in, noise_text, say, stop
-from buckler.errors import InvalidInput
+from buckler.errors import InvalidInput, check_risk
 from buckler.evaluate.refutations import (
     CANDIDATE_DRAWS,
     SEARCH_REACH,
@@ -156,6 +156,7 @@ def sample_command(
     """
     settings = given.settings()
     options.check_given(settings, "model", "data", "n")
+    options.check_folder(out, "OUT")
     with _drawing(settings, cluster, out, "sampling", output) as (run, advance):
         _forecast(run, output, len(run.dataset) * (run.spec.n + run.spec.n0))
         try:
@@ -358,6 +359,9 @@ def refute_command(
         --data cifar10.npz --strict
     """
     options.check_outputs(out=out, figure=figure)
+    if out is not None:
+        check_ending(out, (".parquet",), "--out")
+    check_risk(delta, "delta")
     result = read_result(run, (method or "exact",) if method or run.is_dir() else ())
     settings = refute.settings_to_refute(result, vars(given))
     if result.caution and not output.quiet:

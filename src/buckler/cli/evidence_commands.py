@@ -59,6 +59,7 @@ def import_command(
       buckler import log.tsv --alpha 0.001 --n 100000 --sigma 0.5 --out imported/
       buckler certify imported/ --alpha 0.001 --method top_class
     """
+    options.check_folder(out)
     found = import_log(log, alpha=alpha, n=n, sigma=sigma, out=out)
     lines, certified, first = len(found.log.ids), int(found.log.certified.sum()), found.fits[0]
     if output.as_json:
@@ -113,6 +114,8 @@ def certify_command(
     if out is not None:
         check_ending(out, name="--out")
     shown = options.radii_from(radii)
+    if shown and output.bare:
+        raise InvalidInput("--radii is for the table, which --json and --quiet leave out: give one of them")
     evidence = open_evidence(run)
     if evidence.spec.model == IMPORTED and not output.quiet:
         say(f"buckler: {NO_RIVALS}", error=True)
@@ -178,7 +181,9 @@ def sweep_command(
     certified_class: str | None = option(
         "winner, selection or label.", None, "selection, if there are such draws", name="--class", group=GRID_GROUP
     ),
-    radii: str | None = option("Radii to show.", None, "multiples of sigma", group=options.OUTPUT_GROUP),
+    radii: str | None = option(
+        "Radii to show: 0.25,0.5 or FIRST:LAST.", None, "multiples of sigma", group=options.OUTPUT_GROUP
+    ),
     baseline: str | None = option(
         "Method from which gains are measured.", None, "no gains", group=options.OUTPUT_GROUP
     ),
@@ -208,10 +213,13 @@ def sweep_command(
         --margin probability --table sweep.tex
     """
     given = {
-        "runs": runs or None, "n": n, "alpha": alpha, "method": method, "margin": margin, "map": map,
-        "temperature": temperature, "class": certified_class, "radii": radii, "baseline": baseline,
+        "runs": [str(path) for path in runs or ()] or None, "n": n, "alpha": alpha, "method": method, "margin": margin,
+        "map": map, "temperature": temperature, "class": certified_class,
+        "radii": options.radii_from(radii) or None, "baseline": baseline,
     }  # fmt: skip
     options.check_outputs(out=out, table=table)
+    options.check_folder(plots, "--plots")
+    check_ending(out, (".parquet",), "--out")
     settings = settings_from(spec, given, SWEEP_SETTINGS)
     grid = Grid.from_settings(settings)
     shown, against = distinct_values("radii", settings.get("radii"), float), settings.get("baseline")
@@ -324,7 +332,7 @@ def conformal_command(
         pair = getattr(known.spec, what), getattr(new.spec, what)
         if pair[0] != pair[1]:
             raise InvalidInput(f"both runs must be drawn alike; their {what} are {pair[0]} and {pair[1]}")
-    draws = n or max((p for p in known.spec.checkpoints if p <= USUALLY_USED), default=None)
+    draws = max((p for p in known.spec.checkpoints if p <= USUALLY_USED), default=None) if n is None else n
     votes, other_votes = known.counts(draws), new.counts(draws)
     if {*votes.contents} & {*other_votes.contents}:
         raise InvalidInput("the runs must be of different inputs; an input of the test is in the calibration too")

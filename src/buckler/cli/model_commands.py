@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from buckler.training.train import Trained
 
 DEMO_ALPHA = 1e-3
+DIGITS = 1797
+"""Images of the bundled digits: at least one of them is for training."""
+
 SHOWN_RADII = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
@@ -46,7 +49,7 @@ def demo_command(
     output: options.OutputOptions,
     sigma: float = option("Standard deviation of the noise; pixels go from 0 to 1.", 0.4),
     n: int = option("Draws for each image.", 1000),
-    images: int = option("Test images, of 1,797.", 500),
+    images: int = option(f"Test images, of {DIGITS:,}.", 500),
     epochs: int = option("Training epochs.", 40),
 ) -> None:
     """Train a small network on bundled digits and certify it, in a minute.
@@ -60,6 +63,8 @@ def demo_command(
     """
     check_positive("sigma", sigma)
     check_whole("n", n, 1)
+    check_whole("images", images, 1, DIGITS - 1)
+    options.check_folder(out)
     training, test = digits_split(images)
     with bar("training", quiet=output.bare) as advance:
         model = train_digits(
@@ -254,6 +259,15 @@ def train_command(
     }.items():
         if denoiser and getattr(given, name) is not None:
             raise InvalidInput(f"--{flag} must not be given with --denoiser; got {show(getattr(given, name))}")
+    for flag, value, needed in (
+        ("smallest-sigma", given.smallest_sigma, True),
+        ("classifier", ", ".join(map(str, classifier or ())) or None, True),
+        ("recognition", given.recognition, False),
+    ):
+        if value is not None and not denoiser:
+            raise InvalidInput(f"--{flag} belongs to --denoiser; got {show(value)} without it")
+        if value is None and denoiser and needed:
+            raise InvalidInput(f"--{flag} must be given with --denoiser")
     if given.attack_steps is not None and given.adversary is None:
         raise InvalidInput(f"--attack-steps belongs to --adversary; got {given.attack_steps} without it")
     if given.architecture == "unet":
@@ -264,6 +278,7 @@ def train_command(
     recipe = {"sigma": 0.0, "flip": data_set != "digits", **(DENOISER_RECIPE if denoiser else {})}
     recipe |= {"attack_steps": ATTACK_STEPS} if given.adversary is not None else {}
     recipe |= {"classifier": ", ".join(map(checksum, classifier))} if classifier else {}
+    options.check_folder(out)
     config = TrainingConfig(**recipe | {name: value for name, value in vars(given).items() if value is not None})
     try:
         from buckler.training.descent import checkpoint_path

@@ -224,6 +224,12 @@ def check_outputs(**paths: Path | None) -> None:
                 raise InvalidInput(f"--{name}: cannot write {str(path)!r}: {problem.strerror or problem}") from None
 
 
+def check_folder(path: Path | None, name: str = "--out") -> None:
+    """Raise InvalidInput, naming the option, for an output folder in whose place there is a file."""
+    if path is not None and path.exists() and not path.is_dir():
+        raise InvalidInput(f"{name} must be a folder; got {str(path)!r}, which is a file")
+
+
 def check_tsv(path: Path | None, noise: Noise, labels: Any) -> None:
     """Raise InvalidInput if --tsv is given (``path``) and the data have no labels, or the noise no l2 radii."""
     if path is not None and labels is None:

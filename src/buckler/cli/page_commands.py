@@ -82,7 +82,7 @@ def _class_names(path: Path) -> list[str]:
 def board_command(
     *,
     folder: Path = argument("Folder of TOML files, each table of which is an entry."),
-    out: Path = option("Folder for the site.", Path("site"), name="--out -o", group=options.OUTPUT_GROUP),
+    out: Path | None = option("Folder for the site.", None, "site", name="--out -o", group=options.OUTPUT_GROUP),
     check: bool = option("Write nothing; exit with code 1 and a line for each thing that does not hold.", False),
     alpha: float = option("Error probability of each certificate.", 1e-3),
     method: str = option("Method that certifies every entry.", "exact"),
@@ -100,11 +100,13 @@ def board_command(
       buckler board board/ --check
     """
     check_alpha(alpha)
-    if out.exists() and not out.is_dir():
-        raise InvalidInput(f"--out must be a folder; got {str(out)!r}")
+    if check and out is not None:
+        raise InvalidInput(f"--check writes nothing, and --out is for what is written; got {str(out)!r}")
+    site = Path("site") if out is None else out
+    options.check_folder(site)
     sound_method(method, "votes")
     entries, problems = check_board(folder, alpha=alpha, method=method)
-    written = [] if check else write_board(entries, out, alpha=alpha, method=method, problems=problems)
+    written = [] if check else write_board(entries, site, alpha=alpha, method=method, problems=problems)
     if output.as_json:
         for entry in entries:
             claims = [{**asdict(claim), "verdict": claim.verdict} for claim in entry.claims]
@@ -115,7 +117,7 @@ def board_command(
     for line in problems:
         say(f"buckler: {line}", error=True)
     if written and not output.bare:
-        say(f"Written: {out / 'index.html'} and {len(written) - 1} pages")
+        say(f"Written: {site / 'index.html'} and {len(written) - 1} pages")
     if check and problems:
         raise typer.Exit(FAILED)
 
@@ -140,6 +142,7 @@ def reproduce_command(
       buckler reproduce all --evidence evidence/ --out reproduction/
       buckler reproduce all --out docs/reproduction --page docs/reproduction.md
     """
+    options.check_folder(out)
     library = open_library(evidence)
     with bar("figures and tables", quiet=quiet) as advance:
         tables, written = reproduce_paper(part, library, out, page=page, command=command_typed(), advance=advance)

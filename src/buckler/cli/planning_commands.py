@@ -40,6 +40,10 @@ MEASURED_SECONDS = 3.0
 
 KNOWN_GROUP, FORECAST_GROUP = "Without a model", "Forecast of buckler decide"
 
+WITHOUT_A_MODEL = {
+    *("spec", "sigma", "noise", "n0", "n", "inputs", "classes", "rate", "gpus", "radii", "alpha", "like", "as_json")
+}
+"""Options of ``plan`` that say something where no model is given."""
 
 LARGEST_ENUMERATION = 200_000
 """Largest number of outcomes that ``audit`` enumerates; for each it also tries some hundred class probabilities."""
@@ -99,10 +103,15 @@ def plan_command(
     if "model" in settings:
         options.check_given(settings, "data")
         with open_run(settings) as run:
-            inputs, classes = inputs or len(run.dataset), classes or run.spec.num_classes
+            inputs = len(run.dataset) if inputs is None else inputs
+            classes = run.spec.num_classes if classes is None else classes
             rate = measure_rate(run.spec, run.executor, run.dataset, MEASURED_SECONDS) if rate is None else rate
     if inputs is None or classes is None or rate is None:
         raise InvalidInput("--model and --data must be given, to be measured; or --inputs, --classes and --rate")
+    if "model" not in settings:
+        options.refuse_others(ctx, WITHOUT_A_MODEL, "without --model no model and no data are opened")
+    check_whole("n", settings["n"], 1)
+    check_whole("classes", classes, 2)
     n, n0 = int(settings["n"]), int(settings.get("n0", 0))
     made = plan(
         inputs=inputs, num_classes=classes, n=n, rate=rate, n0=n0, noise=smoothing, radii=asked, alpha=alpha,
@@ -131,6 +140,8 @@ def _plan_accuracy(like: Path | None, radii: tuple[float, ...], accuracy: float,
     """Print how many inputs, with how many draws of each, take the limit at one radius to this accuracy."""
     if like is None or len(radii) != 1:
         raise InvalidInput("--accuracy must be given with a pilot run, --like, and with one radius, --radii")
+    if not 0.0 < accuracy < 1.0:
+        raise InvalidInput(f"--accuracy must be a share above 0 and below 1; got {accuracy:g}")
     pilot = open_evidence(like)
     votes = votes_for_limit(pilot)
     efforts = plan_population(votes, [0] * len(votes), radii[0], accuracy, noise=pilot.spec.noise, delta=alpha)
@@ -234,6 +245,8 @@ def _noise_named(text: str) -> BaseNoise:
     if text.partition(":")[0] in NOISES:
         noise: Any = named(*parse(text))
     else:
+        if ":" not in text:
+            check_choice("--noise", text, [*NOISES, "package.module:NAME"])
         make = find_function(text, "noise")
         with errors_in_one_line(f"noise {text} cannot be made"):
             noise = make()

@@ -102,7 +102,8 @@ class Gaussian(BaseNoise):
 
         Radii use sigma itself: noise with a larger deviation has larger radii, so they hold (T1).
         """
-        near = self._deviation.astype(np.float32)
+        with np.errstate(over="ignore"):  # such a sigma is refused for every input
+            near = self._deviation.astype(np.float32)
         return np.where(near < self._deviation, np.nextafter(near, np.float32(inf)), near)
 
     def check_input(self, x: Float32Array) -> None:

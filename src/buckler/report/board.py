@@ -139,6 +139,8 @@ def read_entry(
     made = Entry(name=name, claims=_claims(card.get("claims", ())), **{field: card[field] for field in CARD_TEXTS})
     said = made.drawn_noise().describe()
     if "evidence" not in card:
+        if "refutations" in card:
+            raise InvalidInput("an entry with refutations must have the field evidence, whose inputs they refute")
         return made
     place = folder / card["evidence"]
     if not place.is_dir():

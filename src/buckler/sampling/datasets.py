@@ -17,7 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from buckler.errors import BucklerWarning, InvalidInput, MissingExtra, check_whole, check_whole_array, show
+from buckler.errors import (
+    BucklerWarning,
+    InvalidInput,
+    MissingExtra,
+    check_whole,
+    check_whole_array,
+    first_repeated,
+    show,
+)
 from buckler.files import check_plain
 from buckler.sampling.preprocess import check_moved, check_value_range, from_bytes
 from buckler.types import AnyArray, Float32Array, FloatArray, IntArray, Noise
@@ -69,7 +77,10 @@ class Dataset:
         """Return a data set of some inputs: every ``every``-th, of these only ``ids``, of these the first ``limit``."""
         chosen = list(range(0, len(self.ids), check_whole("every", every, 1)))
         if ids is not None:
-            wanted = set(ids)
+            names = list(ids)
+            if (twice := first_repeated(names)) is not None:
+                raise InvalidInput(f"ids must name each input once; got {twice!r} twice")
+            wanted = set(names)
             unknown = sorted(wanted - set(self.ids))
             if unknown:
                 raise InvalidInput(f"ids must name inputs of the data ({self.ids[0]!r}, ...); got {unknown[0]!r}")
