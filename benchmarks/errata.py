@@ -288,6 +288,8 @@ ERRATA: dict[str, Callable[[], Figures]] = {
 
 def main(names: list[str]) -> None:
     """Print the tables of the errata named, or of all."""
+    if unknown := [name for name in names if name not in ERRATA]:
+        sys.exit(f"arguments must be of {', '.join(ERRATA)}; got {unknown[0]!r}")
     for name in names or list(ERRATA):
         print(f"\n{name}\n\n| figure | computed |\n|---|---|")
         for figure, computed in ERRATA[name]().items():

@@ -31,6 +31,8 @@ def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
         ("dem", "the command must be one of 'demo', "),
         ("dem", "got 'dem'"),
         ("certify", "Missing argument"),
+        ("train digits --sigma 1 --smallest-sigma 0.1", "--smallest-sigma belongs to --denoiser; got 0.1 without it"),
+        ("train digits --sigma 1 --denoiser", "--smallest-sigma must be given with --denoiser"),
     ):
         assert run(line.split()) == MISTAKE
         error = capsys.readouterr().err

@@ -300,7 +300,7 @@ REFUSED: dict[str, list[str]] = {
         f"--smallest-sigma 2 @ {DENOISER}", "--classifier clean.safetensors",
         f"--classifier nowhere.safetensors @ {DENOISER}", "--recognition 0", "--consistency 10 --sigma 0",
         f"--adversary 0.5 @ {DENOISER}", "--attack-steps 2", f"--label-smoothing 0 @ {DENOISER}",
-        "--compile --device cpu", "--out c.parquet", "--smallest-sigma 0.1 @ train digits --sigma 1",
+        "--compile --device cpu", "--out c.parquet",
     ],
     "audit": [
         "--noise ablation", "--noise gaussian:sigma=1 @ audit", "--noise splitting:lam=0.5 --n 3 @ audit", "--m 1",
