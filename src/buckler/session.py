@@ -117,7 +117,10 @@ class ResultFile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Inputs:
-    """Inputs ``x[inputs, ...]`` with their names, and ``labels``, the class of each, where it is fixed beforehand."""
+    """Inputs ``x[inputs, ...]`` with their names.
+
+    ``labels`` are the classes to certify, one an input, if they are fixed beforehand; None if the draws choose them.
+    """
 
     x: Float32Array
     ids: Sequence[str]

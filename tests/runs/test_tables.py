@@ -241,7 +241,7 @@ def test_a_decision_that_lacks_a_value_is_refused(tmp_path: Path) -> None:
     assert not any(schema.field(name).nullable for name in BESIDE.names)
     for drawn_by in ((0, 2), (-1, 0)):
         write(*drawn_by)
-        with pytest.raises(InvalidInput, match="drawn_by must be below 2"):
+        with pytest.raises(InvalidInput, match="drawn_by must be below 2, the number"):
             read_decisions(path)
     for name in BESIDE.names:
         write(0, 1)

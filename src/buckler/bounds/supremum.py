@@ -246,7 +246,10 @@ FLAT = 1e-13
 
 @inner
 def log_at(kind: int, L: float, t: float, region: Region, drop: float) -> float:
-    """Return the log of a region's probability at parameter ``t`` of the curve of margin ``L``; at least log 1e-300."""
+    """Return the log of a region's probability at ``curve_point(kind, L, t)``, at least log 1e-300.
+
+    The probability is too large by at most ``2 * drop`` (``region_probability``).
+    """
     return log(max(region_probability(region, curve_point(kind, L, t), drop), 1e-300))
 
 

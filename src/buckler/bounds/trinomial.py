@@ -88,7 +88,10 @@ def without_rival(q: Trinomial) -> float:
 
 @compiled
 def curve_point(kind: int, L: float, t: float) -> Trinomial:
-    """Return the trinomial at parameter ``t`` of the curve of margin ``L``; ``kind`` is PROBABILITY or QUANTILE."""
+    """Return the trinomial at parameter ``t`` of the curve of all that have margin ``L``: q1 and q2 rise in t.
+
+    ``kind``, PROBABILITY or QUANTILE, says which margin; t lies between ``curve_bottom`` and ``curve_top``.
+    """
     return corner(kind, L, t, t)
 
 

@@ -216,8 +216,8 @@ class AnytimeTest:
         )  # fmt: skip
         if not same:
             raise InvalidInput(
-                "before must be of the same radii, alpha, winner_alpha, noise, margin and final_n, "
-                f"{ladder.final_n}; got final_n {before.final_n} of {show(before)}"
+                "before must have the radii, alpha, winner_alpha, noise, margin and final_n of this ladder, whose "
+                f"final_n is {ladder.final_n}; got final_n {before.final_n} in {show(before)}"
             )
         votes = np.zeros(self._classes, dtype=np.int64)
         for k, count in before.votes:

@@ -29,7 +29,7 @@ from buckler.types import AnyArray, ArrayLike, BoolArray, FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """Certified accuracy at each of some ``radii``: the share of ``inputs`` observed, and its lower limit.
+    """Certified accuracy at each of some ``radii``: the share observed among the ``inputs``, and its lower limit.
 
     The limits ``low`` hold at all radii together with probability ``1 - delta``. ``abstained`` is the share of the
     inputs without a certificate. ``norm`` is that of the radii; None where they are margins.

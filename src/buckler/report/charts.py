@@ -79,8 +79,8 @@ def accuracy_chart(series: Sequence[Look], value: str, axis: str, top: float) ->
 def histogram_chart(axis: str, step: float) -> dict[str, Any]:
     """Return the Vega-Lite chart of a histogram of certified radii, to which the page adds its data.
 
-    The data set ``histogram`` has rows ``(low, high, kind, rank, count)``, a bar from low to high, ``step`` wide.
-    ``axis`` is the title of the axis of radii.
+    The data set ``histogram`` has rows ``(low, high, kind, rank, count)``: a bar from low to high, ``step`` wide, of
+    count inputs that were predicted right or wrong (kind), stacked by rank. ``axis`` titles the axis of radii.
     """
     kinds = ["predicted right", "predicted wrong", "label unknown"]
     encoding = {

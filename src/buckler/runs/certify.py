@@ -103,7 +103,9 @@ def certified_class_of(spec: RunSpec, wanted: str | None) -> CertifiedClass:
     """
     chosen = check_choice("class", wanted or ("selection" if spec.n0 else "winner"), get_args(CertifiedClass))
     if chosen == "selection" and spec.n0 == 0:
-        raise InvalidInput("class 'selection' needs selection draws, and this run has none (n0 = 0)")
+        raise InvalidInput(
+            "class must be winner or label for a run without selection draws (n0 = 0); got 'selection'"
+        )
     return cast(CertifiedClass, chosen)
 
 
@@ -192,7 +194,7 @@ def limits_of_evidence(
 ) -> EvidenceLimits:
     """Return the confidence limits of every input by each method; the files of the run are read once.
 
-    Keywords are those of ``CertifyKeywords``; methods need no guarantee here.
+    Keywords are those of ``CertifyKeywords``. Methods without a guarantee will do, since limits are no certificates.
     """
     settled = [settings_for(evidence, method, **asked) for method in methods]
     n, scores_of = asked.get("n"), (asked.get("map"), asked.get("temperature"))

@@ -49,11 +49,11 @@ class Executor:
     def run(
         self, begin: Begin, blocks: Iterable[Any], sink: Sink, folder: Path = Path(), deadline: float = inf
     ) -> Iterator[int]:
-        """Compute all blocks, pass their results to ``sink``, and yield the numbers of draws made.
+        """Compute all blocks, pass their results to ``sink``, and yield the draws made since the last time.
 
-        ``begin`` gives the function that computes a block. The files of a block lie in ``folder`` by the time that its
-        results come. After ``deadline`` (a time of ``time.monotonic``) blocks at hand are closed early, and no other
-        begins.
+        ``begin`` gives the function that computes a block. Files that this function writes (kept scores) are in
+        ``folder`` before the block's results come. After ``deadline`` (a time of ``time.monotonic``) a block that is
+        under way is closed, which passes on what it can keep, and no other begins.
         """
         with begin(self.classifier, None) as step:
             for data in blocks:

@@ -65,10 +65,10 @@ class Log:
 
 
 def read_log(path: Path) -> Log:
-    """Return the lines of a log of radii; InvalidInput names a line that is no such line.
+    """Return a log of radii from its file; a line that is not an input's raises InvalidInput with its number.
 
-    Radii are taken as rounded down if the log has the columns of ``write_log``, else as rounded to nearest. If radii of
-    another tool were in fact truncated, this gives fewer votes, never more.
+    Radii are taken as rounded down if the log has the columns of ``write_log``, else as rounded to nearest. If another
+    tool in fact truncated its radii, fewer votes are recovered from the log than there were, never more.
     """
     try:
         lines = read_text(path, LARGEST_LOG).splitlines()

@@ -314,7 +314,7 @@ def _draw_in_pieces(
                 batches = max(1, int(min(BLOCK_GROWTH, PIECE / max(took, 1e-9)) * batches))
                 if took >= PIECE / BLOCK_GROWTH and votes.sum() < last:
                     hand_over()
-                    saved = votes.sum()
+                    saved = int(votes.sum())
     finally:
         if saved < votes.sum() < last:
             hand_over()

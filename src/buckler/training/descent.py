@@ -278,9 +278,9 @@ class Descent:
         self.epoch, self.seconds = self.epoch + 1, self.seconds + time.perf_counter() - start
 
     def batches(self, number: int, limit: int | None = None) -> Iterator[tuple[tuple[Tensor, ...], Tensor, Tensor]]:
-        """Yield the network's inputs, the images and the labels of random full batches, at most ``limit`` of them.
+        """Yield the network's inputs, the images and the labels of the random full batches of epoch ``number``.
 
-        What is drawn depends on the seed and ``number`` alone, that of the epoch.
+        There are at most ``limit`` of them. What is drawn is a function of the seed and the epoch's number.
         """
         home, seed = self.images.device, self.config.seed
         order = torch.randperm(len(self.images), generator=draws_for(home, seed, number, 0), device=home)

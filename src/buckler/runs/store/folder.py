@@ -239,7 +239,7 @@ def open_writer(
     """Yield a writer of a run that is begun or goes on; another specification, data or model is refused.
 
     ``repair`` sets damaged files aside, so that they are drawn again; ``allow_other_model`` lets another model or
-    environment go on with the run, which the seals record. While there are no draws any setting may change.
+    environment go on with the run, which each shard's seal records. While nothing is drawn any setting may change.
     """
     root = Path(root)
     with writing(f"open {str(root)!r}"):

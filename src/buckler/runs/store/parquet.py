@@ -114,7 +114,7 @@ def read_table_origin(path: Path, *, row_bytes: int) -> dict[str, Any]:
 def _record(opened: pq.ParquetFile, path: Path) -> dict[str, Any]:
     text = (opened.schema_arrow.metadata or {}).get(RECORD)
     if text is None:
-        raise ValueError("it has no record of buckler in its metadata")
+        raise ValueError("the file was not written by buckler: its metadata lack our record")
     return unsealed(parse_json(text), path)
 
 

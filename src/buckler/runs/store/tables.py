@@ -303,7 +303,9 @@ def read_decisions(path: Path) -> DecisionTable:
                 Decided(certificate, row[TESTED], row["decision"], votes, steps, row["by_final_test"], **state)
             )
             if not 0 <= row["drawn_by"] < models:
-                raise ValueError(f"drawn_by must be below {models}; got {row['drawn_by']}")
+                raise ValueError(
+                    f"the column drawn_by must be below {models}, the number of models; got {row['drawn_by']}"
+                )
             drawings.append(Drawing(row["input"], row["drawn_by"]))
     except InvalidInput:
         raise
