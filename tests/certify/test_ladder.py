@@ -137,7 +137,7 @@ def test_a_test_goes_on_with_its_own_final_n_alone() -> None:
     again = AnytimeTest(ladders[1000], [0], 3)
     again.restore(0, before)
     assert again.decided(0, "x") == before
-    with pytest.raises(InvalidInput, match="final_n is 5000; got final_n 1000"):
+    with pytest.raises(InvalidInput, match="a test with final_n 5000; got 1000"):
         AnytimeTest(ladders[5000], [0], 3).restore(0, before)
 
 

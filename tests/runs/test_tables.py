@@ -300,7 +300,7 @@ def test_a_refutation_that_lacks_a_value_or_its_record_is_refused(tmp_path: Path
             read_refutations(path)
     write_refutations(path, given, origin)
     pq.write_table(pq.read_table(path).replace_schema_metadata(None), path)
-    with pytest.raises(InvalidInput, match="no record"):
+    with pytest.raises(InvalidInput, match="lack our record"):
         read_refutations(path)
 
 

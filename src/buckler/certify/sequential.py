@@ -211,14 +211,14 @@ class AnytimeTest:
             raise InvalidInput(f"before must be of this input, of at most {ladder.max_n} draws; got {show(before)}")
         if not ladder.winner and before.label != self._labels[row]:
             raise InvalidInput(f"before must be of class {self._labels[row]}; got class {before.label}")
-        same = (before.radii, made.alpha, made.noise, made.margin_kind, made.winner_alpha, before.final_n) == (
-            ladder.radii, ladder.alpha, ladder.noise, ladder.margin, ladder.winner_alpha, ladder.final_n,
-        )  # fmt: skip
-        if not same:
-            raise InvalidInput(
-                "before must have the radii, alpha, winner_alpha, noise, margin and final_n of this ladder, whose "
-                f"final_n is {ladder.final_n}; got final_n {before.final_n} in {show(before)}"
-            )
+        asked = {
+            "radii": (before.radii, ladder.radii), "alpha": (made.alpha, ladder.alpha),
+            "winner_alpha": (made.winner_alpha, ladder.winner_alpha), "noise": (made.noise, ladder.noise),
+            "margin": (made.margin_kind, ladder.margin), "final_n": (before.final_n, ladder.final_n),
+        }  # fmt: skip
+        for name, (theirs, ours) in asked.items():
+            if theirs != ours:
+                raise InvalidInput(f"before must be of a test with {name} {show(ours)}; got {show(theirs)}")
         votes = np.zeros(self._classes, dtype=np.int64)
         for k, count in before.votes:
             votes[k] = count

@@ -103,9 +103,7 @@ def certified_class_of(spec: RunSpec, wanted: str | None) -> CertifiedClass:
     """
     chosen = check_choice("class", wanted or ("selection" if spec.n0 else "winner"), get_args(CertifiedClass))
     if chosen == "selection" and spec.n0 == 0:
-        raise InvalidInput(
-            "class must be winner or label for a run without selection draws (n0 = 0); got 'selection'"
-        )
+        raise InvalidInput("class must be winner or label for a run without selection draws (n0 = 0); got 'selection'")
     return cast(CertifiedClass, chosen)
 
 
