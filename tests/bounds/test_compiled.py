@@ -78,27 +78,30 @@ def test_a_changed_callee_in_another_file_is_seen(home: Path) -> None:
 
 def test_damaged_files_are_compiled_again(home: Path) -> None:
     assert result(home).splitlines() == [ONCE, "3.0"]
-    for ending in ("nbc", "nbi"):
-        for path in (home / "room" / "__pycache__").glob(f"*.{ending}"):
-            content = path.read_bytes()
-            path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:] if ending == "nbc" else b"damaged")
-        assert result(home).splitlines() == [ONCE, "3.0"]
-        assert result(home) == "3.0"
-
-
-@pytest.mark.slow
-def test_old_code_under_a_new_index_is_not_run(home: Path) -> None:
-    """As a process leaves it that is killed after it wrote an index, before it wrote the code."""
+    for path in (home / "room" / "__pycache__").glob("*.nbc"):
+        content = path.read_bytes()
+        path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
     assert result(home).splitlines() == [ONCE, "3.0"]
-    kept = list((home / "room").rglob("*.nbc"))
-    old = [path.read_bytes() for path in kept]
-    assert len(kept) >= 2
-    (home / "room" / "callee.py").write_text(CALLEE.format(package="room", value="x * 5.0"))
-    assert result(home).splitlines() == [ONCE, "6.0"]
-    for path, code in zip(kept, old, strict=True):
-        assert path.read_bytes() != code
-        path.write_bytes(code)
-    assert result(home).splitlines() == [ONCE, "6.0"]
+    assert result(home) == "3.0"
+
+
+def test_code_for_other_arguments_is_not_run(home: Path) -> None:
+    """As two processes can leave it that compile for other arguments at the same time."""
+    ask = ASK.replace("print(outer(1.0))", "print(outer(1.5), outer(2))")
+    (home / "room" / "callee.py").write_text(CALLEE.format(package="room", value="x * 2"))
+    assert result(home, ask).splitlines() == [ONCE, "4.0 5"]
+    one, other = (home / "room").rglob("caller.*.nbc")
+    code = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(code)
+    assert result(home, ask).splitlines() == [ONCE, "4.0 5"]
+    assert result(home, ask) == "4.0 5"
+
+
+def test_no_code_is_read_from_where_the_process_runs(home: Path) -> None:
+    (home / "room" / "__pycache__").touch()
+    for _ in range(2):
+        assert result(home, XDG_CACHE_HOME="").splitlines() == [EVERY_TIME, "3.0"]
 
 
 @pytest.fixture(scope="module")

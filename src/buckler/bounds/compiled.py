@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import numba
 from numba import njit
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.extending import register_jitable
@@ -35,32 +36,34 @@ def _tell(message: str) -> None:
     logging.getLogger("buckler").warning("buckler: %s", message)
 
 
-def _seal(code: bytes) -> bytes:
-    return hashlib.sha256(SOURCES.encode() + code).digest()
-
-
 class _Files(IndexDataCacheFile):  # type: ignore[misc]  # numba has no types
-    """Files of one kernel's machine code, each before a digest of it and of the sources that it was compiled from.
+    """Files of one kernel's machine code, each named by what it is for: signature of the arguments, and processor.
 
-    A file with another digest, or a damaged index, counts as missing: its kernel is compiled again. Numba stamps only
-    the index, and writes it first: a process that is killed then would leave old code under a new index.
+    It ends with a digest of the code, of what it is for, and of the sources that it was compiled from. A file with
+    another digest counts as missing: its kernel is compiled again. Numba names files in an index instead, and two
+    processes that compile for other arguments at the same time can write one file under both names.
     """
 
-    def _save_data(self, name: str, data: object) -> None:
+    def save(self, key: tuple[Any, ...], data: object) -> None:
         code = self._dump(data)
-        with self._open_for_write(self._data_path(name)) as file:
-            file.write(code + _seal(code))
+        with self._open_for_write(self._data_path(self._name(key))) as file:
+            file.write(code + _seal(key, code))
 
-    def _load_data(self, name: str) -> Any:
-        whole = Path(self._data_path(name)).read_bytes()
-        end = len(whole) - len(_seal(b""))
-        return super()._load_data(name) if whole[end:] == _seal(whole[:end]) else None  # which stops before the digest
-
-    def _load_index(self) -> Any:
+    def load(self, key: tuple[Any, ...]) -> Any:
+        name = self._name(key)
         try:
-            return super()._load_index()
-        except Exception:  # whatever a damaged pickle raises
-            return {}
+            whole = Path(self._data_path(name)).read_bytes()
+            end = len(whole) - len(_seal(key, b""))
+            return self._load_data(name) if whole[end:] == _seal(key, whole[:end]) else None  # stops before the digest
+        except FileNotFoundError:
+            return None
+
+    def _name(self, key: tuple[Any, ...]) -> str:
+        return str(self._data_name(int(hashlib.sha256(repr(key[:2]).encode()).hexdigest()[:16], 16)))
+
+
+def _seal(key: tuple[Any, ...], code: bytes) -> bytes:
+    return hashlib.sha256(f"{SOURCES} {numba.__version__} {key}".encode() + code).digest()
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
@@ -73,6 +76,8 @@ class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
             self.disable()
         else:
             self._cache_file = _Files(self._cache_path, self._impl.filename_base, SOURCES)
+            if not (numba.config.CACHE_DIR or Path(self._cache_path).is_absolute()):
+                self.disable()  # without a home, the user's cache would be wherever the process happens to run
 
     def load_overload(self, *arguments: Any) -> Any:
         found = super().load_overload(*arguments)
