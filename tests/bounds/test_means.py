@@ -97,6 +97,8 @@ def test_bad_input_is_refused(limit: Callable[..., FloatArray]) -> None:
         ([0.5, 0.5], 0.0, 0.0, 1.0, "alpha"),
         ([0.5, 0.5], 1.0, 0.0, 1.0, "alpha"),
         ([0.5, 0.5], 0.05, 1.0, 0.0, "low must be below high"),
+        ([0.0, 1e-320], 0.05, 0.0, 1e-319, "by 1e-300"),
+        ([0.5, 0.5], 0.05, -1e308, 1e308, "by 1e-300 to"),
         ([0.5, 0.5], 0.05, 0.0, np.inf, "high"),
         (["a", "b"], 0.05, 0.0, 1.0, "numbers"),
     ]

@@ -18,15 +18,19 @@ LIMIT_SLACK = 2e-14
 """Subtracted from every limit against rounding, in units of the larger of ``|low|`` and ``|high|``: 180 roundoffs
 (F7)."""
 
+NARROWEST = 1e-300
+"""Smallest width of a range: in narrower ones ``LIMIT_SLACK`` would underflow."""
+
 
 def check_draws(x: ArrayLike, low: object, high: object, least: int = 1) -> tuple[FloatArray, float, float]:
     """Return draws ``x``, ``[n]`` or ``[n, columns]``, as a contiguous ``[columns, n]``, with ``low`` and ``high``.
 
-    Raise InvalidInput unless every draw lies in [low, high], ``low < high``, and n is at least ``least``.
+    Raise InvalidInput unless every draw lies in [low, high], ``high - low`` is at least NARROWEST and finite, and n is
+    at least ``least``.
     """
     left, right = check_real("low", low), check_real("high", high)
-    if not left < right:
-        raise InvalidInput(f"low must be below high; got low {left} and high {right}")
+    if not NARROWEST <= right - left < inf:
+        raise InvalidInput(f"low must be below high, by {NARROWEST:g} to 1.7e+308; got low {left} and high {right}")
     array = check_float_array("x", x)
     if array.ndim not in {1, 2} or 0 in array.shape:
         raise InvalidInput(f"x must have shape [n] or [n, columns] with at least one draw; got shape {array.shape}")
