@@ -17,8 +17,9 @@ from scipy.stats import binom
 
 from buckler.bounds.betting import MEANS, NO_EARLIER, Pair, cells_limit, follow, plain, star_lower
 from buckler.bounds.means import bernstein_lower, hoeffding_lower, sequence_lower
+from buckler.certify import scores
 from buckler.certify.scores import LIMITS, score_margin_lower
-from buckler.certify.tangents import MARGINS, SLOPES, predictable_slopes
+from buckler.certify.tangents import MARGINS, SLOPES, margin_from_height, predictable_slopes
 from buckler.types import FloatArray, IntArray, Limit, MarginKind
 from tests.simulation import first_by_default, judge, simulate_misses
 
@@ -84,6 +85,40 @@ def test_the_audit_sees_a_miss_rate_of_1_3_alpha() -> None:
     for alpha, size in ((0.05, 8000), (0.01, 40000)):
         seen = next(k for k in range(size) if not judge(k, size, alpha).passed)
         assert binom.sf(seen - 1, size, 1.3 * alpha) > 0.4
+
+
+def half_as_wide(x: FloatArray) -> FloatArray:
+    return np.asarray(0.5 * (hoeffding_lower(x, 0.05) + x.mean(axis=0)))
+
+
+def without_its_last_term(x: FloatArray) -> FloatArray:
+    return np.asarray(bernstein_lower(x, 0.05) + 7.0 * np.log(2.0 / 0.05) / (3.0 * (len(x) - 1)))
+
+
+def deviations_not_taken_four_times(x: FloatArray) -> FloatArray:
+    i, price = np.arange(1, len(x) + 1)[:, None], np.log(1.0 / 0.05)
+    means = (0.5 + np.cumsum(x, axis=0)) / (i + 1)
+    variances = (0.25 + np.cumsum((x - means) ** 2, axis=0)) / (i + 1)
+    before = [np.vstack([np.full_like(x[:1], start), each[:-1]]) for start, each in ((0.5, means), (0.25, variances))]
+    bets = np.minimum(0.5, np.sqrt(2.0 * price / (before[1] * i * np.log(1.0 + i))))
+    costs = price + np.cumsum((x - before[0]) ** 2 * (-np.log1p(-bets) - bets) / 4.0, axis=0)
+    return np.asarray(((np.cumsum(bets * x, axis=0) - costs) / np.cumsum(bets, axis=0)).max(axis=0))
+
+
+@pytest.mark.parametrize(
+    ("limit", "bug", "law", "n"),
+    [
+        (hoeffding_lower, half_as_wide, "bernoulli .5", 100),
+        (bernstein_lower, without_its_last_term, "mostly high", 100),
+        (sequence_lower, deviations_not_taken_four_times, "bernoulli .5", 500),
+    ],
+)
+def test_planted_bugs_of_closed_forms_are_caught(
+    limit: Callable[..., FloatArray], bug: Callable[[FloatArray], FloatArray], law: str, n: int
+) -> None:
+    draw, truth = HOSTILE[law]
+    assert judge(*simulate_misses(lambda x: limit(x, 0.05), draw, truth, n, 4000, seed=n), 0.05).passed
+    assert not judge(*simulate_misses(bug, draw, truth, n, 4000, seed=n), 0.05).passed
 
 
 def logits(m: int, temperature: float, tie: bool, gap: float = 1.0) -> tuple[Noise, FloatArray]:
@@ -342,3 +377,17 @@ def test_ten_classes_hold(margin: MarginKind) -> None:
     lows = score_margin_lower(x, np.full(len(x), label), 0.05, margin)
     misses = int((lows > truth).sum())
     assert judge(misses, len(x), 0.05).passed, misses / len(x)
+
+
+@pytest.mark.parametrize("limit", ["sequence", "bernstein", "hoeffding"])
+def test_closed_forms_of_the_second_margin_hold(limit: Limit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With slopes from separate draws; a margin that is doubled on its way from the mean is caught."""
+    label, truth = truth_of("votes", "quantile")
+    x, before, labels = draws("votes", 400, 400, seed=4), draws("votes", 50, 400, seed=5), np.full(400, label)
+
+    def misses() -> int:
+        return int((score_margin_lower(x, labels, 0.05, "quantile", limit, before) > truth).sum())
+
+    assert judge(misses(), 400, 0.05).passed
+    monkeypatch.setattr(scores, "margin_from_height", lambda mean, c: 2.0 * margin_from_height(mean, c))
+    assert not judge(misses(), 400, 0.05).passed
