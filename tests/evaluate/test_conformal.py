@@ -9,6 +9,7 @@ from flint import arb
 from scipy.special import ndtr, ndtri
 
 from buckler import InvalidInput, RobustConformal, noise
+from buckler.certify import budget
 from buckler.evaluate.conformal import controlled_threshold, nested_polynomials, worst_move
 from buckler.evaluate.population import shuffled
 from buckler.types import FloatArray, IntArray
@@ -31,6 +32,16 @@ def test_radius_zero_is_plain_conformal_prediction() -> None:
     rank = int(Fraction(0.1) * (own.size + 1))
     assert conformal.thresholds.tolist() == [own[rank - 1]] * 3
     assert (conformal.predict_sets(VOTES) == (own[rank - 1] <= VOTES)).all()
+
+
+def test_draws_of_calibration_and_new_input_count_towards_the_most_that_words_allow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(budget, "MOST_STATEMENT_DRAWS", 91 * 10)
+    made(0.0).calibrate(VOTES, LABELS, tuning=0.25)
+    monkeypatch.setattr(budget, "MOST_STATEMENT_DRAWS", 91 * 10 - 1)
+    with pytest.raises(InvalidInput, match="draws of all inputs must be at most 909 together; got 910"):
+        made(0.0).calibrate(VOTES, LABELS, tuning=0.25)
 
 
 def test_sets_grow_with_the_radius_and_shrink_with_alpha() -> None:

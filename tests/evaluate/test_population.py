@@ -8,6 +8,7 @@ from scipy.special import ndtr
 
 from buckler import InvalidInput, noise, population_accuracy
 from buckler.bounds.betting import star_lower
+from buckler.certify import budget
 from buckler.evaluate import population
 from buckler.evaluate.population import DRAWS_TRIED, plan_population, shuffled, threshold
 from buckler.types import FloatArray, IntArray
@@ -28,6 +29,16 @@ def test_limit_is_below_the_truth_and_of_use() -> None:
     truth = (ndtr(0.5) < TRUE_P).mean()
     assert truth - 0.15 < low(COUNTS)[0] < truth
     assert truth - 0.15 < low(COUNTS, fixed_list=True)[0] < truth
+
+
+def test_draws_of_all_inputs_but_the_pilot_count_towards_the_most_that_words_allow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(budget, "MOST_STATEMENT_DRAWS", 360 * 60)
+    assert low(COUNTS, pilot=0.1)[0] > 0.0
+    monkeypatch.setattr(budget, "MOST_STATEMENT_DRAWS", 360 * 60 - 1)
+    with pytest.raises(InvalidInput, match="draws of all inputs must be at most 21,599 together; got 21,600"):
+        low(COUNTS, pilot=0.1)
 
 
 def test_limits_fall_with_the_radius_and_a_larger_radius_serves_the_smaller() -> None:
