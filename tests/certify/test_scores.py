@@ -11,10 +11,19 @@ from buckler.bounds.betting import earlier_moments, star_lower
 from buckler.bounds.means import bernstein_lower
 from buckler.certify import scores as continuous
 from buckler.certify.budget import rest, winner_share
-from buckler.certify.scores import Scores, certify_scores, largest_mean_class, score_margin_lower, uniform_of
+from buckler.certify.scores import (
+    Scores,
+    as_scores,
+    certify_scores,
+    draws_of,
+    largest_mean_class,
+    limit_of,
+    score_margin_lower,
+    uniform_of,
+)
 from buckler.certify.settings import Sparsemax
 from buckler.certify.tangents import SLOPES, best_slopes, estimate, margin_from_height
-from buckler.errors import InvalidInput
+from buckler.errors import BucklerWarning, InvalidInput
 from buckler.types import OTHERS, FloatArray, IntArray, Limit, MarginKind
 
 LIMITS = get_args(Limit)
@@ -41,6 +50,19 @@ def test_relabelling_changes_nothing(limit: Limit, margin: MarginKind) -> None:
         assert float(after) == pytest.approx(float(before), abs=1e-8)
     else:
         assert after == before
+
+
+@pytest.mark.parametrize("margin", ["probability", "quantile"])
+def test_the_limit_is_the_smallest_over_rivals_also_where_another_has_the_largest_mean(margin: MarginKind) -> None:
+    rows = np.tile([[0.34, 0.22, 0.43, 0.005, 0.005], [0.34, 0.22, 0.0, 0.22, 0.22]], (500, 1))
+    given = draws_of(as_scores("scores", rows[None]), 0, 0)
+    alone = [
+        limit_of("star", given._replace(rivals=given.rivals[j, None], earlier=given.earlier[j, None]), 1e-3, margin)
+        for j in range(4)
+    ]
+    assert given.rivals.mean(axis=1).argmax() == 0
+    assert np.argmin(alone) == 1
+    assert float(score_margin_lower(rows, 0, 1e-3, margin)) == pytest.approx(alone[1], abs=1e-8)
 
 
 @pytest.mark.parametrize("limit", LIMITS)
@@ -205,6 +227,13 @@ def test_certificates() -> None:
     nothing = certify_scores([ROWS], sigma=0.5, labels=[3])[0]
     assert nothing.abstained
     assert nothing.radius == 0.0
+
+
+def test_a_class_that_is_not_shown_to_win_abstains_though_its_limit_is_positive() -> None:
+    rows = np.tile([[[1.0, 0.0]]], (1, 15, 1))
+    assert not certify_scores(rows, sigma=0.5, labels=[0]).abstained[0]
+    with pytest.warns(BucklerWarning, match="n must be at least 19"):
+        assert certify_scores(rows, sigma=0.5).abstained[0]
 
 
 def test_the_class_is_the_winner_of_the_same_scores() -> None:

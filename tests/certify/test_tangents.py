@@ -16,6 +16,7 @@ from buckler.certify.tangents import (
     estimate,
     heights,
     margin_from_height,
+    means_of,
     predictable_slopes,
 )
 from buckler.types import FloatArray
@@ -30,6 +31,16 @@ def test_height_is_never_below_the_exact_one() -> None:
         true = normal_cdf(t + arb(margin) / 2) - arb(slope) * normal_cdf(t - arb(margin) / 2)
         found = float(heights(margin, slope))
         assert true <= arb(found) <= true + arb(3e-14) * (1.0 + slope), (margin, slope)
+
+
+def test_candidate_means_leave_room_for_the_rounding_of_draws() -> None:
+    ctx.prec = 200
+    for margin in (1e-4, 0.5, 2.7, LARGEST_REPORTED_MARGIN):
+        for slope, found in zip(SLOPES.tolist(), means_of(margin).tolist(), strict=True):
+            c, half = arb(slope), arb(margin) / 2
+            t = -c.log() / arb(margin)
+            true = (normal_cdf(t + half) - c * normal_cdf(t - half) + c) / (1 + c)
+            assert true + arb(1e-14) <= arb(found) <= true + arb(4e-14), (margin, slope)
 
 
 def test_height_is_the_supremum_over_the_curve() -> None:

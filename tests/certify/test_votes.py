@@ -103,6 +103,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"labels": None, "selection": [[0, 0]]}, "selection must hold at least one draw"),
     ({"labels": None, "selection": [[1, 0, 0]]}, "selection must have the shape"),
     ({"labels": None, "selection": [[90, 10]]}, "selection must be counts of separate draws"),
+    (
+        {"counts": [[100, 0], [90, 10]], "labels": None, "selection": [[100, 0], [90, 10]]},
+        "selection must be counts of separate draws",
+    ),
     ({"method": "magic"}, "method must be one of"),
     ({"margin": "third"}, "margin must be one of"),
     ({"ids": ["a", "b"]}, "ids must be 1 different names"),
