@@ -48,6 +48,13 @@ def test_limits_fall_with_the_radius_and_a_larger_radius_serves_the_smaller() ->
     assert low(COUNTS, 0.25)[0] > found[3]
 
 
+def test_each_radius_of_a_table_has_the_limit_that_it_has_alone_at_its_share_of_delta() -> None:
+    radii = [0.1, 0.5]
+    alone = [low(COUNTS, radius, delta=0.005)[0] for radius in radii]
+    assert low(COUNTS, radii).tolist() == alone
+    assert alone[0] > alone[1] > 0.0
+
+
 def test_polynomials_follow_from_the_pilot_and_limits_from_the_rest() -> None:
     order, pilot = shuffled(400, 7), 40
     made = population_accuracy(COUNTS, LABELS, 0.25, sigma=0.5, pilot=0.1, seed=7)
