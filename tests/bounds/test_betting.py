@@ -243,6 +243,16 @@ def test_a_ceiling_changes_nothing_below_it(y: FloatArray, share: float, uniform
     assert limit(y, share, uniform=uniform) == pytest.approx(min(full, share), abs=2.0 * MEANS.tolerance)
 
 
+def test_a_ceiling_just_above_the_limit_does_not_raise_it() -> None:
+    """A tenth of a standard error above, where the ceiling's cell is one of many: its own bets are what counts."""
+    for seed in range(10):
+        y = np.random.default_rng(seed).random(1000)
+        full = limit(y)
+        for share in (0.1, 0.3):
+            found = limit(y, full + share * float(y.std()) / 1000**0.5)
+            assert found == pytest.approx(full, abs=2.0 * MEANS.tolerance), (seed, share)
+
+
 @given(y=DRAWS, cut=st.integers(0, 79), other=st.floats(0.0, 1.0), m=st.floats(0.01, 0.99))
 @settings(max_examples=40, deadline=None)
 def test_stakes_are_predictable(y: FloatArray, cut: int, other: float, m: float) -> None:
