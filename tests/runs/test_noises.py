@@ -116,8 +116,8 @@ def test_what_does_not_fit_is_one_line(arguments: list[str], message: str, capsy
 def test_norms_do_not_share_a_page(capsys: pytest.CaptureFixture[str]) -> None:
     for name, law in (("one", "splitting:lam=0.5"), ("two", "ablation:keep=4,pixels=64")):
         assert run(["sample", name, *FROM, "--noise", law, "--n", "50", "--quiet"]) == 0
-    for command in ("report", "sweep"):
-        assert run([command, "one", "two", "--out", "made"]) == 2
+    for command, out in (("report", "made.html"), ("sweep", "made.parquet")):
+        assert run([command, "one", "two", "--out", out]) == 2
         assert "one norm" in capsys.readouterr().err
 
 
