@@ -182,6 +182,7 @@ def test_programs_run(page: str, folder: Path) -> None:
     assert programs
 
 
+@pytest.mark.usefixtures("folder")
 def test_examples_of_guarantees_run() -> None:
     page = str(DOCS / "guarantees.md")
     result = doctest.testfile(page, module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE, encoding="utf-8")

@@ -115,8 +115,9 @@ def read_origin(path: Path) -> dict[str, Any]:
         raise _not_ours(path, broken) from None
 
 
-def read_certificates(path: Path) -> Certificates:
+def read_certificates(path: str | Path) -> Certificates:
     """Return the certificates of a table, each validated again, with their true classes where it has them."""
+    path = Path(path)
     return certificates_in(read_rows(path)[0], path)
 
 
