@@ -153,6 +153,10 @@ def test_a_file_where_a_run_is_expected_is_pointed_to_what_reads_it(
     assert "not a run" in capsys.readouterr().err
     (here / "c.csv").write_text("id,predicted\n")
     assert run(["report", "c.csv"]) == 2
-    assert "must be a folder of buckler sample or a Parquet file of certificates" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "must be a folder of buckler sample or a Parquet file of certificates" in told
+    assert "does not exist" not in told
+    assert run(["report", "nowhere.parquet"]) == 2
+    assert "got 'nowhere.parquet', which does not exist" in capsys.readouterr().err
     assert run(["sample", "c.csv", *SAMPLE, "--model", "test_models_for_sample:linear"]) == 2
     assert "OUT must be a folder; got 'c.csv', which is a file" in capsys.readouterr().err

@@ -17,7 +17,7 @@ from scipy.special import erf
 import buckler
 from buckler.compat import Smooth
 from buckler.errors import InvalidInput
-from buckler.evaluate.refutations import RefutationSettings
+from buckler.evaluate.refutations import RefutationSettings, check_searched
 from buckler.noise import Gaussian, as_noise, named
 from buckler.paper.estimators import lipschitz_radius
 from buckler.runs.decide import Target, decide
@@ -124,6 +124,10 @@ def test_refusals() -> None:
         as_noise(None, None)
     with pytest.raises(InvalidInput, match="exactly one of sigma and noise must be given; got both"):
         as_noise(0.5, Gaussian(0.5))
+    with pytest.raises(InvalidInput, match=r"each value one number; got .*\. A scale goes into noise_parameters"):
+        as_noise(None, "gaussian:sigma=0.5,scale=1,2")
+    with pytest.raises(InvalidInput, match="divide the inputs by the scale"):
+        check_searched(Gaussian(0.5, scale=[1.0, 2.0]))
     with pytest.raises(InvalidInput, match="must be one of 'gaussian'"):
         named("cauchy", {})
     with pytest.raises(InvalidInput, match="'gaussian' takes the parameters sigma, scale; got 'lam'"):

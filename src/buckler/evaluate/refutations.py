@@ -209,7 +209,11 @@ def check_searched(noise: Noise) -> None:
     """Raise InvalidInput unless refutations can be searched under the noise: one of ``SEARCHED``, its norm l2."""
     if noise.name not in SEARCHED or noise.norm != "l2":
         known = " or ".join(sorted(SEARCHED))
-        raise InvalidInput(f"refutations are searched in l2, under {known} noise of one sigma; got {noise.describe()}")
+        way = "; divide the inputs by the scale, and multiply by it inside of the model"
+        raise InvalidInput(
+            f"refutations are searched in l2, under {known} noise of one sigma; got {noise.describe()}"
+            + (way if noise.norm == "scaled l2" else "")
+        )
 
 
 def reach_of(noise: Noise, max_radius: float | None, within: float | None) -> float:

@@ -77,7 +77,10 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
     for part in rest.split(",") if rest else []:
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not key or key in found:
-            raise InvalidInput(f"noise (--noise) must be NAME or NAME:key=value,key=value; got {show(text)}")
+            raise InvalidInput(
+                f"noise (--noise) must be NAME or NAME:key=value,key=value, each value one number; got {show(text)}. "
+                "A scale goes into noise_parameters of a --spec file, or into Gaussian(sigma, scale) in Python"
+            )
         found[key] = _number(value)
     return name.strip(), found
 

@@ -134,6 +134,7 @@ def read_result(path: Path, methods: Sequence[str] = (), **asked: Unpack[Certify
     if not path.is_file() or path.suffix == ".csv":
         raise InvalidInput(
             f"RUN must be a folder of buckler sample or a Parquet file of certificates; got {str(path)!r}"
+            + ("" if path.exists() else ", which does not exist")
         )
     return _from_certificates(path, methods, asked)
 

@@ -69,7 +69,7 @@ class Dataset:
             row = start + int(np.argwhere(outside)[0, 0])
             raise InvalidInput(
                 f"input {self.ids[row]!r} must lie in the declared range [{self.low:g}, {self.high:g}]; "
-                f"got {x[outside][0]}"
+                f"got {x[outside][0]}. value_range declares another (buckler sample --value-range, or --spec)"
             )
         return x
 
