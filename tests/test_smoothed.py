@@ -332,6 +332,8 @@ def test_a_model_is_known_by_its_name_too(tmp_path: Path, monkeypatch: pytest.Mo
     assert named.certify([[0.6]], n=100) == smoothed().certify([[0.6]], n=100)
     assert repr(named) == "Smoothed(named_model_here:make, noise=Gaussian(sigma=0.5), num_classes=2)"
     assert repr(smoothed()).startswith("Smoothed(half_space, noise=Gaussian(sigma=0.5)")
+    scaled = buckler.noise.Gaussian(0.5, scale=np.arange(1, 1001))
+    assert len(repr(Smoothed("named_model_here:make", noise=scaled, num_classes=2))) < 200
     with pytest.raises(buckler.InvalidInput, match=r"model must be package\.module:factory, FILE\.onnx"):
         Smoothed("resnet", sigma=0.5)
 

@@ -15,7 +15,7 @@ from buckler.certify.ladder import Ladder, check_precision, check_radii, radii_f
 from buckler.certify.sequential import SEQUENCE, Decided, warn_of_short_ladder
 from buckler.certify.settings import Scoring, Softmax, make_settings
 from buckler.certify.votes import warn_of_few_draws
-from buckler.errors import BucklerWarning, ClassifierError, InvalidInput, check_positive, check_risk, check_whole
+from buckler.errors import BucklerWarning, ClassifierError, InvalidInput, check_positive, check_risk, check_whole, show
 from buckler.noise import as_noise, default_margin
 from buckler.progress import Show, shown
 from buckler.sampling.classifiers import (
@@ -103,7 +103,7 @@ class Smoothed:
     def __repr__(self) -> str:
         where = "" if self.classifier.device == "cpu" else f", on {self.classifier.device}"
         classes = self.classifier.num_classes
-        return f"Smoothed({self._name}, noise={self.noise!r}, num_classes={classes}{where})"
+        return f"Smoothed({self._name}, noise={show(self.noise, 100)}, num_classes={classes}{where})"
 
     def predict(
         self,
@@ -123,6 +123,8 @@ class Smoothed:
         Each prediction is from ``n`` draws (1000 if None) by Cohen's PREDICT (T18a); or, with ``max_n`` in place of n,
         from as many as it takes, at most that many (T18b). ``certify`` draws others, so a predicted class may be its
         label. Where the model's classes are texts, an abstention is None. Other arguments are those of ``certify``.
+        The guarantee is for inputs chosen without knowledge of the seed: where others may send any input, take
+        ``seed=None``, a new one for each call.
         """
         if n is not None and max_n is not None:
             raise InvalidInput("at most one of n (draw so often) and max_n (draw until decided) may be given; got both")
