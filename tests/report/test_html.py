@@ -414,7 +414,7 @@ def page(made: Example, *, labelled: bool = True, pictures: bool = True, title: 
         for name, group in made.groups.items()
     ]
     images = np.random.default_rng(1).random((len(made.ids), 3, 32, 32))
-    noise = made.groups[METHODS[0]].first.noise
+    noise = next(iter(made.groups.values())).first.noise
     beyond = Refutation("image 2", 0, 0.70005, 1, images[0], 1e-3, noise, (PairTest(0.70005, 1, 100, 90, 5, True),))
     run = RunPage(
         name=f"run {ATTACK}",
