@@ -228,9 +228,9 @@ class Claim:
         return self.predicted is None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the claim as a row of a table: its fields, ``sigma`` (None if not Gaussian), noise as two texts.
+        """Return the claim as a row of a table: its fields but ``router``, ``sigma``, and the noise as two texts.
 
-        ``seed`` is left out if it is None, and ``router`` always.
+        ``sigma`` is None if the noise is not Gaussian.
         """
         fields = {
             name: getattr(self, name) for name in self.__dataclass_fields__ if name not in {"noise", "seed", "router"}
@@ -238,8 +238,7 @@ class Claim:
         before = dict(islice(fields.items(), list(self.__dataclass_fields__).index("noise")))
         sigma = {"sigma": self.noise.parameters.get("sigma")}
         noise = {"noise": self.noise.name, "noise_parameters": json.dumps(dict(self.noise.parameters), sort_keys=True)}
-        seed = {} if self.seed is None else {"seed": self.seed}
-        return {**before, **sigma, **fields, **noise, **seed}
+        return {**before, **sigma, **fields, **noise, "seed": self.seed}
 
     def __str__(self) -> str:
         return sentence(self)

@@ -32,7 +32,7 @@ SCHEMA = schema(
         "id": "string", "predicted": "int64?", "radius": "double", "margin_kind": "string",
         "margin": "double", "alpha": "double", "n": "int64", "n0": "int64", "sigma": "double?", "map": "string",
         "temperature": "double?", "method": "string", "sound": "bool", "winner_alpha": "double",
-        "score_dtype": "string", "noise": "string", "noise_parameters": "string",
+        "score_dtype": "string", "noise": "string", "noise_parameters": "string", "seed": "int64?",
     }
 )  # fmt: skip
 
@@ -62,12 +62,10 @@ def table_of(certificates: Sequence[Claim]) -> pa.Table:
 
 
 def frame_of(certificates: Sequence[Claim]) -> pa.Table:
-    """Return the table for ``Certificates.to_arrow``: classes may be texts; seeds and routers get columns."""
-    seeds, texts = [c.seed for c in certificates], any(isinstance(c.predicted, str) for c in certificates)
+    """Return the table for ``Certificates.to_arrow``: classes may be texts, and routers get a column."""
+    texts = any(isinstance(c.predicted, str) for c in certificates)
     columns = SCHEMA.set(1, pa.field("predicted", pa.string())) if texts else SCHEMA
     table = pa.Table.from_pylist([c.as_dict() for c in certificates], schema=columns)
-    if not set(seeds) <= {None}:
-        table = table.append_column("seed", pa.array(seeds, pa.int64()))
     routers = [None if c.router is None else json.dumps(c.router.as_dict()) for c in certificates]
     return table if set(routers) <= {None} else table.append_column("router", pa.array(routers, pa.string()))
 
