@@ -322,6 +322,20 @@ def test_a_tensor_may_want_a_gradient_and_have_any_float_type() -> None:
     assert smoothed().certify([x[0], x[0] + 1.0], n=100)[0] == expected[0]
 
 
+def test_a_prediction_draws_its_seed_unless_one_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever knows the seed can look for inputs whose draws mislead; T18a is for inputs chosen without it."""
+    asked = list[Any]()
+
+    def observed(seed: Any) -> int:
+        asked.append(seed)
+        return 0
+
+    monkeypatch.setattr("buckler.smoothed.seed_of", observed)
+    smoothed().predict([[0.6]], n=10)
+    smoothed().predict([[0.6]], n=10, seed=7)
+    assert asked == [None, 7]
+
+
 def test_a_model_is_known_by_its_name_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "named_model_here.py").write_text(
         "import numpy as np\n\n\ndef make():\n    return lambda batch: np.stack([batch[:, 0], -batch[:, 0]], axis=1)\n"
@@ -509,8 +523,8 @@ ATTACK = DecoupledAttack(searches=1, steps=6, draws=16)
 SOFT = buckler.Softmax(0.5)
 
 USUAL: dict[str, dict[str, Any]] = {
-    "predict": {"n": 40},
-    "predict within max_n": {"max_n": 300},
+    "predict": {"n": 40, "seed": 0},
+    "predict within max_n": {"max_n": 300, "seed": 0},
     "certify": {"n": 200},
     "certify scores": {"n": 100},
     "certify_until": {"radii": [0.05, 0.3], "max_n": 300},

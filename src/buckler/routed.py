@@ -129,7 +129,13 @@ class Routed:
         )  # fmt: skip
 
     def predict(
-        self, x: Batches, *, n: int = 1000, alpha: float = 1e-3, seed: int | None = 0, ids: Sequence[str] | None = None
+        self,
+        x: Batches,
+        *,
+        n: int = 1000,
+        alpha: float = 1e-3,
+        seed: int | None = None,
+        ids: Sequence[str] | None = None,
     ) -> AnyArray:
         """Return the class that the composition predicts at each input ``x[inputs, ...]``, -1 if it abstains.
 

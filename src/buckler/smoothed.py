@@ -112,7 +112,7 @@ class Smoothed:
         n: int | None = None,
         max_n: int | None = None,
         alpha: float = 1e-3,
-        seed: int | None = 0,
+        seed: int | None = None,
         ids: Sequence[str] | None = None,
         progress: bool | Show | None = None,
     ) -> AnyArray:
@@ -123,8 +123,8 @@ class Smoothed:
         Each prediction is from ``n`` draws (1000 if None) by Cohen's PREDICT (T18a); or, with ``max_n`` in place of n,
         from as many as it takes, at most that many (T18b). ``certify`` draws others, so a predicted class may be its
         label. Where the model's classes are texts, an abstention is None. Other arguments are those of ``certify``.
-        The guarantee is for inputs chosen without knowledge of the seed: where others may send any input, take
-        ``seed=None``, a new one for each call.
+        The guarantee is for inputs chosen without knowledge of the seed, which each call therefore takes from the
+        operating system: give one only to have the same predictions again.
         """
         if n is not None and max_n is not None:
             raise InvalidInput("at most one of n (draw so often) and max_n (draw until decided) may be given; got both")
