@@ -62,6 +62,16 @@ def test_a_grid_for_people(here: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert silent.out == silent.err == ""
 
 
+def test_the_caption_names_every_way_in_which_a_class_was_chosen(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sample(str(here / "winner"), spec=spec(**BASE | {"n0": 0}, sigma=0.25))
+    assert run(["sweep", "s0.1", "winner", "--method", "exact"]) == 0
+    assert "class by selection or winner" in capsys.readouterr().out
+    assert run(["sweep", "s0.1", "s0.25", "--method", "exact"]) == 0
+    assert "class by selection\n" in capsys.readouterr().out
+
+
 def test_settings_from_a_file_with_options_on_top(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "sweep.toml").write_text(
         'runs = ["s0.1", "s0.25"]\nn = [50, 100]\nalpha = 0.01\nmethod = "top_class"\nradii = [0, 0.1]\n'

@@ -185,9 +185,10 @@ def _told(settings: Sequence[CellSettings], fixed: CellSettings, shown: Sequence
 def _caption(cells: Sequence[SweptCell], settings: Sequence[CellSettings], axes: Sequence[str], what: str) -> str:
     unproved = dict.fromkeys(cell.certificates.first.method for cell in cells if not cell.certificates.first.sound)
     caution = f"; no guarantee: {', '.join(unproved)}" if unproved else ""
+    classes = " or ".join(dict.fromkeys(map(_class, cells)))
     norm = cells[0].certificates.first.noise.norm
     at = f"at radius r{'' if norm == 'l2' else f' ({norm})'}"
-    return f"{what} {at}, {_told(settings, {}, axes)}, class by {_class(cells[0])}{caution}"
+    return f"{what} {at}, {_told(settings, {}, axes)}, class by {classes}{caution}"
 
 
 def _text(value: Any) -> str:
