@@ -72,6 +72,12 @@ def test_the_caption_names_every_way_in_which_a_class_was_chosen(
     assert "class by selection\n" in capsys.readouterr().out
 
 
+def test_a_name_for_a_figure_is_no_folder_for_figures(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sweep", "s0.1", "s0.25", "--plots", "curve.pdf"]) == 2
+    assert "--plots must be a folder; got 'curve.pdf'" in capsys.readouterr().err
+    assert not (here / "curve.pdf").exists()
+
+
 def test_settings_from_a_file_with_options_on_top(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "sweep.toml").write_text(
         'runs = ["s0.1", "s0.25"]\nn = [50, 100]\nalpha = 0.01\nmethod = "top_class"\nradii = [0, 0.1]\n'

@@ -219,6 +219,8 @@ def sweep_command(
     }  # fmt: skip
     options.check_outputs(out=out, table=table)
     options.check_folder(plots, "--plots")
+    if plots is not None and plots.suffix in {".pdf", ".png", ".svg"}:
+        raise InvalidInput(f"--plots must be a folder; got {str(plots)!r}, a name for a file")
     check_ending(out, (".parquet",), "--out")
     settings = settings_from(spec, given, SWEEP_SETTINGS)
     grid = Grid.from_settings(settings)
