@@ -71,6 +71,7 @@ def test_every_setting_that_fits_is_told(
     for claim, said in (
         (["--sigma", "0.5"], "It fits n 100,000, sigma 0.5, alpha 0.1 or 0.05 or "),
         (["--sigma", "0.5", "--alpha", "0.003"], "It fits n 100,000, sigma 0.5, alpha 0.003:"),
+        (["--sigma", "0.5"], "A log of fewer draws than 100,000 fits them as well: give --n to be sure.\n"),
         ([], "Sigma may also be 0.75, 1, 1.5, 2: give it to be sure."),
     ):
         assert run(["import", "few.tsv", *claim]) == 0

@@ -72,6 +72,8 @@ def import_command(
     say(f"It fits n {first.n:,}, sigma {first.sigma:g}, alpha {alphas}: every radius has a count of votes.")
     if larger := sorted({fit.sigma for fit in found.fits} - {first.sigma}):
         say(f"Sigma may also be {', '.join(f'{s:g}' for s in larger)}: give it to be sure.")
+    if n is None and not found.log.settings:
+        say(f"A log of fewer draws than {first.n:,} fits them as well: give --n to be sure.")
     if out is None:
         say("To certify it, import it with its --alpha, --n and --sigma and with --out FOLDER.")
     else:
