@@ -112,7 +112,8 @@ def test_the_site(here: tuple[Path, float], capsys: pytest.CaptureFixture[str]) 
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"model": None}, "must have the field model"),
+    ({"model": None}, "must have the fields model, data, noise, source, licence; it lacks model"),
+    ({"source": None, "licence": None}, "it lacks source, licence"),
     ({"colour": "red"}, "may have the fields model"),
     ({"model": "a\nb"}, "model must be a line"),
     ({"model": "a" * 301}, "model must be a line"),
@@ -176,13 +177,21 @@ def test_a_name_that_no_file_of_the_site_can_have_is_refused(
     assert "the name of an entry must be of small letters" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("folder", ["nowhere", "empty"])
+@pytest.mark.parametrize(
+    ("folder", "named"),
+    [
+        ("nowhere", "FOLDER must be a folder of TOML files; got 'nowhere'"),
+        ("one.toml", "FOLDER must be a folder of TOML files; got 'one.toml'"),
+        ("empty", "FOLDER must hold 1 to 500 entries"),
+    ],
+)
 def test_a_folder_without_entries_is_refused(
-    folder: str, here: tuple[Path, float], capsys: pytest.CaptureFixture[str]
+    folder: str, named: str, here: tuple[Path, float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here[0] / "empty").mkdir()
+    (here[0] / "one.toml").write_text("[one]")
     assert run(["board", folder, "--check"]) == 2
-    assert "FOLDER must hold" in capsys.readouterr().err
+    assert named in capsys.readouterr().err
 
 
 def test_what_cannot_be_an_entry_is_one_line(here: tuple[Path, float], capsys: pytest.CaptureFixture[str]) -> None:

@@ -170,12 +170,12 @@ def _check_card(card: Any) -> None:
     for field in card:
         if field not in CARD_FIELDS:
             raise InvalidInput(f"an entry may have the fields {', '.join(CARD_FIELDS)}; got {show(field)}")
+    if missing := [field for field in CARD_TEXTS if field not in card]:
+        raise InvalidInput(f"an entry must have the fields {', '.join(CARD_TEXTS)}; it lacks {', '.join(missing)}")
     for field in CARD_FIELDS[:-1]:
-        text = card.get(field)
-        if text is None and field not in CARD_TEXTS:
+        if field not in card:
             continue
-        if text is None:
-            raise InvalidInput(f"an entry must have the field {field}")
+        text = card[field]
         if not isinstance(text, str) or not 0 < len(text) <= LONGEST_TEXT or not text.isprintable():
             raise InvalidInput(f"{field} must be a line of at most {LONGEST_TEXT} characters; got {show(text)}")
         if field not in CARD_TEXTS and PurePosixPath(text).is_absolute():
@@ -201,7 +201,9 @@ def check_board(folder: Path, *, alpha: float = 1e-3, method: str = "exact") -> 
     """
     cards: list[tuple[str, Any]] = []
     problems: list[str] = []
-    for path in sorted(folder.glob("*.toml")) if folder.is_dir() else ():
+    if not folder.is_dir():
+        raise InvalidInput(f"FOLDER must be a folder of TOML files; got {str(folder)!r}")
+    for path in sorted(folder.glob("*.toml")):
         try:
             cards += read_toml(read_text(path, LARGEST_ENTRIES)).items()
         except (OSError, ValueError) as problem:
