@@ -437,6 +437,14 @@ def test_a_table_for_papers_and_pages() -> None:
     assert "inputs certified to radius r" in str(three().table())
 
 
+def test_a_curve_at_given_radii_is_drawn_from_zero() -> None:
+    """What is certified to the first radius is certified to all below it."""
+    (line,) = three().plot([0, 0, 1], [0.25, 0.5]).axes[0].get_lines()
+    accuracy = three().accuracy([0, 0, 1], [0.25, 0.5])
+    assert line.get_xdata().tolist() == [0.0, 0.25, 0.5]
+    assert line.get_ydata().tolist() == [accuracy[0], *accuracy]
+
+
 def test_two_curves_share_axes() -> None:
     figure = three().plot([0, 0, 1], label="first")
     axes = figure.axes[0]

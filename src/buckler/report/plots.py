@@ -147,8 +147,11 @@ def _draw(axes: Any, curves: Sequence[Curve], looks: dict[str, tuple[str, str]])
     for curve in curves:
         colour, dash = looks[curve.name]
         # Steps, each at the accuracy of its right end: a slope between two radii would show more than is certified.
-        axes.plot(curve.radii, curve.accuracy, dash, color=colour, label=curve.name, drawstyle="steps-pre")
-        axes.fill_between(curve.radii, curve.low, curve.accuracy, step="pre", color=colour, alpha=0.15, linewidth=0)
+        # The first one begins at radius 0: what is certified to a radius is certified to all below it.
+        radii = [0.0, *curve.radii]
+        low, accuracy = [curve.low[0], *curve.low], [curve.accuracy[0], *curve.accuracy]
+        axes.plot(radii, accuracy, dash, color=colour, label=curve.name, drawstyle="steps-pre")
+        axes.fill_between(radii, low, accuracy, step="pre", color=colour, alpha=0.15, linewidth=0)
     axes.set(ylim=(0.0, 1.02), xlim=(0.0, None))
 
 
