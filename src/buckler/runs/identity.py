@@ -252,8 +252,8 @@ def admit(where: Path, known: Sequence[Record], record: Record, allow: bool) -> 
     same = next((entry for entry in known if is_same(entry, record)), None)
     if same is None and known and not allow:
         raise StoreError(
-            f"{str(where)!r} was begun with another model: {changes(known[0], record)}; use another folder, or "
-            "allow_other_model (--allow-other-model), which is recorded"
+            f"{str(where)!r} was begun with another model: {changes(known[0], record)}; use another "
+            f"{'file' if where.is_file() else 'folder'}, or allow_other_model (--allow-other-model), which is recorded"
         )
     return record if same is None else same
 
