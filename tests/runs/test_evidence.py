@@ -97,6 +97,11 @@ def test_scores_are_kept_in_draw_order(undisturbed: Path, tmp_path: Path) -> Non
         assert np.abs(scores.values[0] - expected).max() < 1e-4
 
 
+def test_scores_have_the_map_and_temperature_of_their_run(undisturbed: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"those of the run, softmax at temperature 1; .* --scores logits"):
+        next(open_evidence(undisturbed).scores(temperature=2.0))
+
+
 def test_the_bytes_are_those_of_any_other_run(undisturbed: Path, tmp_path: Path) -> None:
     ticks: list[Any] = []
     again = str(tmp_path / "again")

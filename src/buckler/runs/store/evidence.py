@@ -162,7 +162,11 @@ class Evidence:
             )
         if kind != "logits":
             if map not in {None, kind} or temperature not in {None, self.spec.temperature}:
-                raise InvalidInput(f"map and temperature are those of the run, {kind} at {self.spec.temperature}")
+                at = "" if kind == "sparsemax" else f" at temperature {self.spec.temperature or 1.0:g}"
+                raise InvalidInput(
+                    f"map and temperature must be those of the run, {kind}{at}; others need a run sampled with "
+                    "--scores logits"
+                )
             return kind, self.spec.temperature
         if map == "sparsemax" and temperature is not None:
             raise InvalidInput("temperature is for softmax scores; got map 'sparsemax'")
