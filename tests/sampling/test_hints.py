@@ -19,6 +19,7 @@ from buckler.sampling.cpu import ROWS_RUN_ALONE  # noqa: E402
 
 IMAGES = np.random.default_rng(0).random((4, 3, 8, 8), dtype=np.float32)
 NET = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 5))
+GREY = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(144, 5))
 HELD = np.full((64, 6), 0.5, dtype=np.float32)
 
 
@@ -45,6 +46,11 @@ def channels_last(batch: AnyArray) -> AnyArray:
     [
         (NET, IMAGES.transpose(0, 2, 3, 1), r"channels first: pass np\.moveaxis\(x, -1, 1\)"),
         (channels_last, IMAGES, r"channels last: pass np\.moveaxis\(x, 1, -1\)"),
+        (
+            GREY,
+            IMAGES,
+            r"takes images of one channel; these have three, .* give grey images as an array, x in an \.npz",
+        ),
         (in_a_function, IMAGES, "takes torch tensors: give the torch.nn.Module itself"),
         (
             lambda batch: (columns(batch), batch),

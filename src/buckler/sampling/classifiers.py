@@ -238,8 +238,8 @@ def _normalized(model: Callable[[Any], Any], mean: AnyArray, std: AnyArray, batc
 def failure_hint(classifier: Classifier, num_classes: int, x: Float32Array, problem: Exception) -> str:
     """Return a hint, in parentheses, why the classifier raised ``problem`` on the input ``x``; empty if there is none.
 
-    It tries a callable with a torch tensor, and an image with its channels moved from first to last or back, where the
-    classifier must return ``num_classes`` logits.
+    It tries a callable with a torch tensor, and an image with its channels moved from first to last or back, or its
+    first channel alone, where the classifier must return ``num_classes`` logits.
     """
     if classifier.library is None and isinstance(problem, (AttributeError, TypeError)):
         torch: Any = sys.modules.get("torch")
@@ -255,6 +255,11 @@ def failure_hint(classifier: Classifier, num_classes: int, x: Float32Array, prob
             image = turned.shape != x[None].shape and x[None].shape[source] in IMAGE_CHANNELS
             if image and columns_of(classifier, turned) == num_classes:
                 return f" (the model takes images with their channels {takes}: pass np.moveaxis(x, {source}, {to}))"
+        if len(x) == 3 and columns_of(classifier, x[None, :1]) == num_classes:
+            return (
+                " (the model takes images of one channel; these have three, as every image file is read: give grey "
+                "images as an array, x in an .npz file)"
+            )
     return ""
 
 
