@@ -1,6 +1,7 @@
 """``buckler refute`` as a user types it: kept, gone on with, and alarmed by certificates in the wrong units."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,17 @@ def test_a_run_with_a_seed_that_nobody_knew_is_refuted_with_it(capsys: pytest.Ca
     assert run(fresh) == 0
     assert run(["refute", "run", *FEW, "--max-n", "100", "--limit", "1"]) == 0
     assert "1 certified inputs attacked" in capsys.readouterr().out
+
+
+def test_the_forecast_is_of_the_inputs_that_are_attacked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampled()
+    monkeypatch.setattr("buckler.cli.drawing_commands.measure_rate", lambda *_: 7.0)
+    assert run(["refute", "run", *QUICK, "--limit", "2"]) == 0
+    said = capsys.readouterr()
+    assert "buckler: 2 inputs, 7 draws a second: " in said.err
+    assert re.search(r"2 refuted; .* ratio \d\.\d+ \(quartiles \d\.\d+ and \d\.\d+\);", said.out)
 
 
 def test_an_interrupt_keeps_what_is_done(

@@ -66,7 +66,11 @@ SHORT = 5.0
 
 
 def _forecast(
-    run: OpenRun, output: options.OutputOptions, most: float, likely: Callable[[], float] | None = None
+    run: OpenRun,
+    output: options.OutputOptions,
+    most: float,
+    likely: Callable[[], float] | None = None,
+    inputs: int | None = None,
 ) -> None:
     """Print how long ``most`` draws take at the speed of the model, and ``likely`` ones, where that is long."""
     if output.bare:
@@ -75,7 +79,10 @@ def _forecast(
     if most / rate > SHORT:
         about = "" if likely is None else f"about {duration(likely() / rate)}, "
         said = f"{about}{duration(most / rate)}" + ("" if likely is None else " at most")
-        say(f"buckler: {len(run.dataset):,} inputs, {rate:,.0f} draws a second: {said}", error=True)
+        say(
+            f"buckler: {len(run.dataset) if inputs is None else inputs:,} inputs, {rate:,.0f} draws a second: {said}",
+            error=True,
+        )
 
 
 @dataclass(frozen=True)
@@ -375,7 +382,7 @@ def refute_command(
         total = total if limit is None else min(limit, total)
         reach, value_range = reach_of(noise, max_radius, within), (opened.dataset.low, opened.dataset.high)
         how = RefutationSettings(noise, alpha, max_n, reach, value_range, _attack(attack), first=within is not None)
-        _forecast(opened, output, total * how.draws)
+        _forecast(opened, output, total * how.draws, inputs=total)
         try:
             refuted = refute.refute(
                 result, opened, how, out, limit=limit, progress=lambda inputs, draws: show(inputs, total, draws)
@@ -432,5 +439,5 @@ def _summary(brackets: Sequence[Bracket]) -> str:
     inside = sum(b.contradicts for b in brackets)
     return (
         f"{text}; median radius certified {rounded_down(float(np.median(certified)))}, refuted "
-        f"{rounded_up(float(np.median(refuted)))}; ratio {middle} ({low} to {high}); contradictions {inside}"
+        f"{rounded_up(float(np.median(refuted)))}; ratio {middle} (quartiles {low} and {high}); contradictions {inside}"
     )
