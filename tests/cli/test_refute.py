@@ -14,12 +14,14 @@ from buckler.certificate import Certificate
 from buckler.certify.votes import certify_votes
 from buckler.cli.app import run
 from buckler.evaluate.refutations import RefutationSettings
+from buckler.runs.logs import import_log
 from buckler.runs.store.tables import read_refutations, write_certificates
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import open_dataset
 from buckler.sampling.engine import Engine
 from tests.runs.victim import rewrite
 
+LOG = Path(__file__).parents[1] / "golden" / "usual_log.tsv"
 MODELS = """
 import numpy as np
 import torch
@@ -178,6 +180,12 @@ def test_other_inputs_under_the_same_names_are_not_those_that_were_certified(
     assert run([*command, "--data", "b.npy"]) == 2
     assert "data is not that of" in capsys.readouterr().err
     assert run(command) == 0
+
+
+def test_a_log_says_no_model(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import_log(LOG, alpha=0.01, n=100_000, sigma=0.5, out=here / "log")
+    assert run(["refute", "log"]) == 2
+    assert "--model must be given: 'log' does not name it" in capsys.readouterr().err
 
 
 def test_a_file_that_does_not_say_its_model_needs_one(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

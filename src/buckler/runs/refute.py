@@ -17,7 +17,7 @@ from buckler.evaluate.refutations import RefutationSettings, check_searched, to_
 from buckler.runs.identity import Lookup, begin, identify
 from buckler.runs.open_run import OpenRun
 from buckler.runs.results import Result
-from buckler.runs.spec import FOR_EVIDENCE, NAMES
+from buckler.runs.spec import FOR_EVIDENCE, IMPORTED, NAMES
 from buckler.runs.store.tables import read_refutations, write_refutations
 from buckler.sampling.engine import Engine
 from buckler.session import Inputs, ResultFile, Session, Sink
@@ -71,7 +71,7 @@ def settings_to_refute(result: Result, given: Mapping[str, Any]) -> dict[str, An
     noise = result.groups[0].first.noise
     check_searched(noise)
     settings = {key: value for key, value in (result.spec or {}).items() if key not in DRAWING_SETTINGS}
-    if not settings:
+    if not settings or settings["model"] == IMPORTED:
         settings = {"noise": noise.name, "noise_parameters": dict(noise.parameters)}
     settings.pop("fresh_seed", None)  # ``seed`` holds the seed that was drawn
     settings |= {key: value for key, value in given.items() if value is not None}
