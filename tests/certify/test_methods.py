@@ -104,6 +104,9 @@ def test_nothing_is_sound_unless_it_says_so_under_a_name_of_its_own() -> None:
             Method(name, "votes", half)
     with pytest.raises(InvalidInput, match="callable"):
         Method("own:x", "votes", 3)  # type: ignore[arg-type]
+    for margins in (("quantil",), "probability", ["quantile"], ()):
+        with pytest.raises(InvalidInput, match="margins of method 'own:x' must be a tuple of 'probability' or 'quant"):
+            own_method("own:x", len, margins=margins)  # type: ignore[arg-type]
 
 
 def test_a_users_function_is_checked() -> None:

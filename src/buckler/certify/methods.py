@@ -70,6 +70,12 @@ class Method:
             raise InvalidInput(f"the name of a method must be one word without commas; got {show(self.name)}")
         if not callable(self.limit):
             raise InvalidInput(f"the limit of method {self.name!r} must be callable; got {show(self.limit)}")
+        kinds = get_args(MarginKind)
+        if not isinstance(self.margins, tuple) or not self.margins or any(kind not in kinds for kind in self.margins):
+            raise InvalidInput(
+                f"margins of method {self.name!r} must be a tuple of {' or '.join(map(repr, kinds))}, or of both; "
+                f"got {show(self.margins)}"
+            )
 
     def __call__(self, *evidence: Any) -> Any:
         """Return ``limit(*evidence)``, a lower limit of the margin."""
