@@ -273,6 +273,18 @@ def test_every_command_and_option_is_there() -> None:
     assert wrong == []
 
 
+def examples(text: str) -> list[str]:
+    """Return the commands below "Examples:" in the help text of a command, each on one line."""
+    below = re.split(r"Examples?:\n", text)[1]
+    return [" ".join(line.split()) for line in re.split(r"\n(?=  buckler )", below) if line.strip()]
+
+
+def test_the_examples_of_every_help_text_take_options_that_are_there() -> None:
+    found = {name: examples(command.help or "") for name, command in commands().items() if name}
+    assert all(found.values())
+    assert [(line, unknown(line)) for lines in found.values() for line in lines if unknown(line)] == []
+
+
 @pytest.mark.parametrize("line", ["buckler certify run/ --scores", "buckler polish run/", "buckler --colour audit"])
 def test_what_is_not_there_is_found(line: str) -> None:
     assert unknown(line) is not None

@@ -33,6 +33,7 @@ from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import Dataset, from_arrays
 from buckler.sampling.engine import Engine, draw_until_decided
 from buckler.types import AnyArray
+from tests.cli.test_options import commands, options_of
 from tests.report.test_html import Parsed
 from tests.runs.victim import rewrite
 
@@ -390,6 +391,15 @@ def test_a_report_names_the_command_behind_the_file(tmp_path: Path) -> None:
     )
     assert result.spec_toml is not None
     assert settings_to_decide(tomllib.loads(result.spec_toml), Target((0.1,)))["n"] == 800
+
+
+def test_a_report_names_the_precision_behind_the_file(tmp_path: Path) -> None:
+    out = tmp_path / "decided.parquet"
+    call(out, target=Target(precision=0.3))
+    (command,) = read_result(out).commands
+    assert command.startswith("buckler decide --precision 0.3 --spec spec.toml ")
+    options = {word for word in command.split() if word.startswith("--")}
+    assert options <= options_of(commands()["decide"])
 
 
 def test_a_report_draws_steps_at_the_radii_that_were_asked_and_knows_the_true_classes(tmp_path: Path) -> None:
