@@ -132,6 +132,8 @@ class AnytimeTest:
             inputs = len(self._labels)
         self._votes: IntArray = np.zeros((inputs, self._classes), dtype=np.int64)
         self._n: IntArray = np.zeros(inputs, dtype=np.int64)
+        # The rung of an input is the position of its next radius, the number of radii passed. Which classes are
+        # overcome, and the log wealth that the smallest e-value among the others lacks, are of that rung.
         self._rung: IntArray = np.zeros(inputs, dtype=np.int64)
         self._overcome: BoolArray = np.zeros((inputs, self._classes), dtype=np.bool_)
         self._open_rung(np.arange(inputs))
@@ -140,7 +142,7 @@ class AnytimeTest:
         self._by_final: IntArray = np.zeros(inputs, dtype=np.int64)
         self._given_up: BoolArray = np.zeros(inputs, dtype=np.bool_)
         self._precise: BoolArray = np.zeros(inputs, dtype=np.bool_)
-        self._whole = Lock()
+        self._whole = Lock()  # held while votes are added, so that ``decided`` never sees half of them
 
     @property
     def n(self) -> IntArray:
@@ -183,6 +185,22 @@ class AnytimeTest:
                 self._follow(where)
             self._climb(where[self._rung[where] < len(self.ladder)])
 
+    def _checked(self, rows: ArrayLike, counts: ArrayLike) -> tuple[IntArray, IntArray]:
+        """Return rows and votes as arrays; raise InvalidInput unless they may be added to undecided inputs."""
+        where, votes = check_whole_array("rows", rows), check_whole_array("counts", counts)
+        if votes.shape != (where.size, self._classes):
+            raise InvalidInput(
+                f"counts must have shape [{where.size}, {self._classes}], one row for each of the rows and a column "
+                f"for each class; got shape {list(votes.shape)}"
+            )
+        if (empty := where[votes.sum(axis=1) == 0]).size:
+            raise InvalidInput(f"counts must hold at least one draw of each input; got none of input {empty[0]}")
+        if len(set(where.tolist())) != where.size or not np.isin(where, self.undecided).all():
+            raise InvalidInput(f"rows must be different inputs that are undecided; got {show(where.tolist(), 60)}")
+        if (most := int((self._n[where] + votes.sum(axis=1)).max(initial=0))) > self.ladder.max_n:
+            raise InvalidInput(f"counts must stay within max_n = {self.ladder.max_n} draws; got {most}")
+        return where, votes
+
     def _follow(self, where: IntArray) -> None:
         """Make the winner, or the leader while there is none, the class of each input; a new class starts at rung 0."""
         answers = self._winner.answers[where]
@@ -197,6 +215,49 @@ class AnytimeTest:
         """Note that no class but their own is overcome yet at the rung of these inputs."""
         self._overcome[where] = False
         self._overcome[where, self._labels[where]] = True
+
+    def _climb(self, where: IntArray) -> None:
+        """Look at these inputs, and again at those that pass a rung; mark those that are to be drawn no more."""
+        while where.size:
+            passed, by_final = self._look(where)
+            self._stop(where[~passed])
+            up = where[passed]
+            self._certified_at[up, self._rung[up]] = self._n[up]
+            self._by_final[up] += by_final[passed]
+            # Before the rung: wherever an interrupt comes, no class stands as overcome at a rung that it was not.
+            self._open_rung(up)
+            self._rung[up] += 1
+            # What certified one radius may certify the next one too.
+            where = up[self._rung[up] < len(self.ladder)]
+
+    def _look(self, rows: IntArray) -> tuple[BoolArray, BoolArray]:
+        """Note which classes are overcome; return which inputs pass their rung, and which by the final test alone."""
+        n, rung, votes = self._n[rows], self._rung[rows], self._votes[rows]
+        top = votes[np.arange(len(rows)), self._labels[rows]]
+        open_ = ~self._overcome[rows]
+        wealth = np.where(open_, self.ladder.wealth(rung, top, np.zeros_like(top), n)[:, None], inf)
+        row, rival = np.nonzero(open_ & (votes > 0))
+        wealth[row, rival] = self.ladder.wealth(rung[row], top[row], votes[row, rival], n[row])
+        self._lacking[rows] = self.ladder.needed - wealth.min(axis=1)
+        self._overcome[rows] |= wealth >= self.ladder.needed
+        by_wealth = self._overcome[rows].all(axis=1)
+        by_final = ~by_wealth & (n == self.ladder.final_n)
+        hardest = np.where(self._overcome[rows], -1, votes).max(axis=1)
+        at = by_final.copy()
+        by_final[at] = self.ladder.passes_final_test(rung[at], top[at], hardest[at], self._classes)
+        return by_wealth | by_final, by_final
+
+    def _stop(self, rows: IntArray) -> None:
+        """Mark those of these inputs, just looked at, whose rung looks out of reach or that are precise enough."""
+        n, rung, votes, ladder = self._n[rows], self._rung[rows], self._votes[rows], self.ladder
+        top = votes[np.arange(len(rows)), self._labels[rows]]
+        hardest = np.where(self._overcome[rows], -1, votes).max(axis=1)
+        lost = n == ladder.max_n
+        maybe = np.flatnonzero(~lost)
+        three = np.stack([top, hardest, n - top - hardest], axis=1)[maybe]
+        lost[maybe] = ladder.out_of_reach(rung[maybe], three, self._lacking[rows[maybe]])
+        self._given_up[rows] = lost
+        self._precise[rows] = ~lost & ladder.precise_enough(rung, top, hardest, n)
 
     def restore(self, row: int, before: Decided) -> None:
         """Put the input in row ``row``, not drawn yet, where an earlier test left it: its state was ``before``.
@@ -233,64 +294,6 @@ class AnytimeTest:
         self._precise[row] = before.decision == "precise"
         if rung < len(self.ladder) and not self._precise[row]:
             self._climb(np.array([row]))
-
-    def _climb(self, where: IntArray) -> None:
-        """Look at these inputs, and again at those that pass a rung; mark those that are to be drawn no more."""
-        while where.size:
-            passed, by_final = self._look(where)
-            self._stop(where[~passed])
-            up = where[passed]
-            self._certified_at[up, self._rung[up]] = self._n[up]
-            self._by_final[up] += by_final[passed]
-            # Before the rung: wherever an interrupt comes, no class stands as overcome at a rung that it was not.
-            self._open_rung(up)
-            self._rung[up] += 1
-            # What certified one radius may certify the next one too.
-            where = up[self._rung[up] < len(self.ladder)]
-
-    def _checked(self, rows: ArrayLike, counts: ArrayLike) -> tuple[IntArray, IntArray]:
-        where, votes = check_whole_array("rows", rows), check_whole_array("counts", counts)
-        if votes.shape != (where.size, self._classes):
-            raise InvalidInput(
-                f"counts must have shape [{where.size}, {self._classes}], one row for each of the rows and a column "
-                f"for each class; got shape {list(votes.shape)}"
-            )
-        if (empty := where[votes.sum(axis=1) == 0]).size:
-            raise InvalidInput(f"counts must hold at least one draw of each input; got none of input {empty[0]}")
-        if len(set(where.tolist())) != where.size or not np.isin(where, self.undecided).all():
-            raise InvalidInput(f"rows must be different inputs that are undecided; got {show(where.tolist(), 60)}")
-        if (most := int((self._n[where] + votes.sum(axis=1)).max(initial=0))) > self.ladder.max_n:
-            raise InvalidInput(f"counts must stay within max_n = {self.ladder.max_n} draws; got {most}")
-        return where, votes
-
-    def _look(self, rows: IntArray) -> tuple[BoolArray, BoolArray]:
-        """Return which inputs pass their rung, and which of those by the final test alone."""
-        n, rung, votes = self._n[rows], self._rung[rows], self._votes[rows]
-        top = votes[np.arange(len(rows)), self._labels[rows]]
-        open_ = ~self._overcome[rows]
-        wealth = np.where(open_, self.ladder.wealth(rung, top, np.zeros_like(top), n)[:, None], inf)
-        row, rival = np.nonzero(open_ & (votes > 0))
-        wealth[row, rival] = self.ladder.wealth(rung[row], top[row], votes[row, rival], n[row])
-        self._lacking[rows] = self.ladder.needed - wealth.min(axis=1)
-        self._overcome[rows] |= wealth >= self.ladder.needed
-        by_wealth = self._overcome[rows].all(axis=1)
-        by_final = ~by_wealth & (n == self.ladder.final_n)
-        hardest = np.where(self._overcome[rows], -1, votes).max(axis=1)
-        at = by_final.copy()
-        by_final[at] = self.ladder.passes_final_test(rung[at], top[at], hardest[at], self._classes)
-        return by_wealth | by_final, by_final
-
-    def _stop(self, rows: IntArray) -> None:
-        """Mark those of these inputs, just looked at, whose rung looks out of reach or that are precise enough."""
-        n, rung, votes, ladder = self._n[rows], self._rung[rows], self._votes[rows], self.ladder
-        top = votes[np.arange(len(rows)), self._labels[rows]]
-        hardest = np.where(self._overcome[rows], -1, votes).max(axis=1)
-        lost = n == ladder.max_n
-        maybe = np.flatnonzero(~lost)
-        three = np.stack([top, hardest, n - top - hardest], axis=1)[maybe]
-        lost[maybe] = ladder.out_of_reach(rung[maybe], three, self._lacking[rows[maybe]])
-        self._given_up[rows] = lost
-        self._precise[rows] = ~lost & ladder.precise_enough(rung, top, hardest, n)
 
     def decided(self, row: int, id: str, n0: int = 0, seed: int | None = None) -> Decided:  # noqa: A002
         """Return the state of the input in row ``row``, with its certificate of the largest radius certified so far.
@@ -431,6 +434,7 @@ class ScoreTest:
         return min(max(FIRST_SCORE_DRAWS, n // COARSE_BATCH_DIVISOR), self._max_n - n)
 
     def _split(self, row: int, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the scores of the input's class, and those of each other class, one a row."""
         by_class = np.ascontiguousarray(scores.T, dtype=np.float64)
         return by_class[self._labels[row]], np.delete(by_class, self._labels[row], axis=0)
 
