@@ -259,7 +259,7 @@ def open_writer(
                 spec = replace(spec, shard_inputs=found.shard_inputs)  # what was begun with shards of a size
             _compare(root, found.as_dict(), spec.as_dict())
         else:
-            manifest = None
+            manifest = None  # nothing is drawn yet: a manifest is written anew below, with the settings asked for now
         owner = {"spec": spec.hash(), "data": identity.data} if manifest is None else manifest["owner"]
         if owner["data"] != identity.data or (manifest is not None and manifest["inputs"] != inputs):
             raise StoreError(
