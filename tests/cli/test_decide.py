@@ -58,6 +58,11 @@ def test_a_target_radius_is_decided_and_kept(here: Path, capsys: pytest.CaptureF
     assert (here / "t.parquet").read_bytes() == before
     assert run([*DECIDE, "--out", "t.parquet", "--quiet", "--alpha", "0.01"]) == 2
     assert "another alpha" in capsys.readouterr().err
+    assert run(["sample", "run", *MODEL, "--limit", "2", "--n", "20", "--quiet"]) == 0
+    for command in ("certify", "sweep"):
+        assert run([command, "run", "--out", "t.parquet"]) == 2
+        assert "'t.parquet' keeps what buckler decide drew" in capsys.readouterr().err
+    assert (here / "t.parquet").read_bytes() == before
     assert run([*DECIDE, "--class", "label", "--json"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["n0"] for line in lines] == [0] * 25

@@ -25,7 +25,7 @@ from buckler.runs.open_run import settings_from
 from buckler.runs.results import votes_for_limit
 from buckler.runs.spec import IMPORTED, NO_RIVALS, USUAL_DRAWS, RunSpec, distinct_values
 from buckler.runs.store.evidence import Evidence, open_evidence
-from buckler.runs.store.tables import check_ending, write_certificates
+from buckler.runs.store.tables import check_ending, refuse_drawn, write_certificates
 from buckler.runs.sweep import Grid, sweep_runs
 from buckler.types import OTHERS, FloatArray
 
@@ -115,6 +115,7 @@ def certify_command(
     options.check_outputs(out=out, tsv=tsv)
     if out is not None:
         check_ending(out, name="--out")
+        refuse_drawn(out)
     shown = options.radii_from(radii)
     if shown and output.bare:
         raise InvalidInput("--radii is for the table, which --json and --quiet leave out: give one of them")
@@ -224,6 +225,7 @@ def sweep_command(
     if plots is not None and plots.suffix in {".pdf", ".png", ".svg"}:
         raise InvalidInput(f"--plots must be a folder; got {str(plots)!r}, a name for a file")
     check_ending(out, (".parquet",), "--out")
+    refuse_drawn(out)
     settings = settings_from(spec, given, SWEEP_SETTINGS)
     grid = Grid.from_settings(settings)
     shown, against = distinct_values("radii", settings.get("radii"), float), settings.get("baseline")

@@ -24,7 +24,7 @@ from buckler.evaluate.refutations import votes_refute
 from buckler.files import atomic_write, parse_json
 from buckler.noise import named
 from buckler.runs.identity import records_in
-from buckler.runs.store.parquet import read_table, read_table_origin, schema, write_table
+from buckler.runs.store.parquet import likely_rows, open_table, read_table, read_table_origin, schema, write_table
 from buckler.types import IntArray, Noise
 
 SCHEMA = schema(
@@ -103,6 +103,17 @@ def check_ending(path: Path, endings: Sequence[str] = (".parquet", ".csv"), name
     """Raise InvalidInput for a file of certificates whose name has another ending."""
     if path.suffix not in endings:
         raise InvalidInput(f"{name} must be a file that ends in {' or '.join(endings)}; got {str(path)!r}")
+
+
+def refuse_drawn(path: Path) -> None:
+    """Raise InvalidInput if the file at ``path`` holds decisions or refutations: their draws would be lost under it."""
+    try:
+        columns = set(open_table(path, rows=likely_rows(path), row_bytes=TABLE_ROW_BYTES).schema_arrow.names)
+    except ValueError:  # nothing is there, or no table of ours
+        return
+    for command, its in (("decide", BESIDE), ("refute", REFUTATION_COLUMNS)):
+        if columns >= set(its.names):
+            raise InvalidInput(f"--out must be another file; {str(path)!r} keeps what buckler {command} drew")
 
 
 def read_origin(path: Path) -> dict[str, Any]:
