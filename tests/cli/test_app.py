@@ -116,11 +116,13 @@ def votes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_completion() -> None:
-    for typed, expected in (("buckler sw", "sweep"), ("buckler audit --pow", "--power")):
+    for typed, expected in (
+        ("buckler sw", ["sweep"]), ("buckler audit --pow", ["--power"]), ("buckler nothing --pow", []),
+    ):  # fmt: skip
         asked = {"_BUCKLER_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
         command = [sys.executable, "-m", "buckler"]
         answer = subprocess.run(command, env={**ENVIRONMENT, **asked}, capture_output=True, text=True, check=True)  # noqa: S603
-        assert answer.stdout.split() == [expected]
+        assert (answer.stdout.split(), answer.stderr) == (expected, "")
 
 
 def test_outputs_are_checked_before_the_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

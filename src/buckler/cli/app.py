@@ -103,11 +103,13 @@ class Commands(TyperGroup):
         """Return the names of all commands, in the order of ``COMMANDS``."""
         return list(COMMANDS)
 
-    def get_command(self, _ctx: Any, name: str) -> Any:
-        """Return the command called ``name``, imported; raise InvalidInput if there is no such command."""
-        from buckler.errors import check_choice
+    def get_command(self, ctx: Any, name: str) -> Any:
+        """Return the command called ``name``, imported; raise InvalidInput if there is none (None in completion)."""
+        if name not in COMMANDS and not ctx.resilient_parsing:
+            from buckler.errors import check_choice
 
-        return load(check_choice("the command", name, list(COMMANDS)))
+            check_choice("the command", name, list(COMMANDS))
+        return load(name) if name in COMMANDS else None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help of ``buckler`` itself: the list of commands, and its options."""
