@@ -41,7 +41,9 @@ def test_a_log_is_imported_first_and_top_class_is_its_method(
     like = ["plan", "--inputs", "3", "--classes", "2", "--rate", "1", "--like"]
     for command in (["certify"], ["report"], ["sweep"], ["accuracy", "--radii", "1"], like):
         assert run([*command, "log.tsv"]) == 2
-        assert "is a log of radii; import it first, with the alpha, n and sigma" in capsys.readouterr().err
+        told = capsys.readouterr().err
+        assert "is a log of radii; import it first, with the alpha, n and sigma" in told
+        assert "--sigma SIGMA" in told, "a number here would be copied, and any larger sigma fits a log too"
     assert run(["import", "log.tsv", *CLAIM, "0.01", "--out", "imported"]) == 0
     assert RIVALS in capsys.readouterr().out
     assert run(["certify", "imported", "--alpha", "0.01"]) == 0

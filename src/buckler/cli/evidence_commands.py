@@ -20,10 +20,10 @@ from buckler.progress import bar
 from buckler.report.sweeps import draw_axes, sweep_records, sweep_table
 from buckler.report.text import format_of
 from buckler.runs.certify import certify_by_each
-from buckler.runs.logs import import_log, write_log
+from buckler.runs.logs import USUAL_DRAWS, import_log, write_log
 from buckler.runs.open_run import settings_from
 from buckler.runs.results import votes_for_limit
-from buckler.runs.spec import IMPORTED, NO_RIVALS, USUAL_DRAWS, RunSpec, distinct_values
+from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec, distinct_values
 from buckler.runs.store.evidence import Evidence, open_evidence
 from buckler.runs.store.tables import check_ending, refuse_drawn, write_certificates
 from buckler.runs.sweep import Grid, sweep_runs

@@ -25,10 +25,14 @@ from buckler.errors import InvalidInput, check_alpha, check_positive, check_whol
 from buckler.files import atomic_write, read_text
 from buckler.noise import Gaussian, GridGaussian, text_of
 from buckler.runs.identity import Identity
-from buckler.runs.spec import IMPORTED, LOG_COLUMNS, USUAL_ALPHA, USUAL_DRAWS, RunSpec
+from buckler.runs.spec import IMPORTED, RunSpec
+from buckler.runs.store.evidence import LOG_COLUMNS
 from buckler.runs.store.folder import open_writer
 from buckler.runs.store.shard import Shard
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
+
+USUAL_ALPHA, USUAL_DRAWS = 0.001, 100_000
+"""The alpha, and the number of draws, that most papers state for their logs of radii."""
 
 LOG_SETTINGS = ("method", "margin", "alpha", "n", "sigma", "noise")
 """Columns that ``write_log`` adds to those of the usual log."""

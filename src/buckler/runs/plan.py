@@ -16,8 +16,8 @@ from buckler.certify.ladder import Ladder
 from buckler.certify.sequential import AnytimeTest
 from buckler.errors import InvalidInput, check_positive, check_whole
 from buckler.noise import Gaussian, default_margin
-from buckler.runs.spec import IMPORTED, MOST_TOGETHER, RunSpec, refuse_log
-from buckler.runs.store.evidence import open_evidence
+from buckler.runs.spec import IMPORTED, MOST_TOGETHER, RunSpec
+from buckler.runs.store.evidence import open_evidence, refuse_log
 from buckler.runs.store.tables import read_decisions
 from buckler.session import SAVE_SECONDS
 from buckler.types import FloatArray, Noise

@@ -17,8 +17,8 @@ from buckler.errors import InvalidInput, check_whole, first_repeated
 from buckler.evaluate.population import LARGEST_POPULATION_N
 from buckler.runs.certify import CertifyKeywords, certify_by_each, method_named
 from buckler.runs.identity import Lookup, Provenance, provenance, records_in, replayed_in
-from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec, from_dict, refuse_log
-from buckler.runs.store.evidence import Evidence, open_evidence
+from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec, from_dict
+from buckler.runs.store.evidence import Evidence, open_evidence, refuse_log
 from buckler.runs.store.tables import certificates_in, contents_in, read_decisions, read_refutations, read_rows
 from buckler.sampling.datasets import open_dataset
 from buckler.types import AnyArray, IntArray

@@ -9,7 +9,6 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 import tomli_w
@@ -39,24 +38,6 @@ IMPORTED = "an imported log"
 """Name of the model in a run whose votes were recovered from a log of radii: lower limits of votes, not the votes."""
 
 NO_RIVALS = "a log of radii tells nothing of the rivals' votes, so no method certifies more from it than top_class"
-
-LOG_COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
-"""Columns of the usual log of radii; ``read_log`` needs the first four."""
-
-USUAL_ALPHA, USUAL_DRAWS = 0.001, 100_000
-"""The alpha, and the number of draws, that most papers state for their logs of radii."""
-
-
-def refuse_log(path: Path) -> None:
-    """Raise InvalidInput if the file is a log of radii; the message has the command that turns it into a run."""
-    with path.open("rb") as file:
-        header = file.readline(1000).decode("ascii", "replace").split()
-    if set(LOG_COLUMNS[:4]) <= set(header):
-        raise InvalidInput(
-            f"{str(path)!r} is a log of radii; import it first, with the alpha, n and sigma that it was made with: "
-            f"buckler import {path} --alpha {USUAL_ALPHA} --n {USUAL_DRAWS} --sigma 0.5 --out FOLDER"
-        )
-
 
 NAMES = frozenset({"model", "denoiser", "data", "labels"})
 """Fields of a ``RunSpec`` that only name the model or the data, which are compared themselves (``runs.identity``)."""

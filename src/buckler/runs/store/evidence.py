@@ -5,6 +5,7 @@ import json
 from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,7 +14,7 @@ import numpy as np
 
 from buckler.errors import DamagedEvidence, InvalidInput, StoreError, check_choice, check_whole
 from buckler.runs.identity import Provenance, provenance
-from buckler.runs.spec import RunSpec, refuse_log
+from buckler.runs.spec import RunSpec
 from buckler.runs.store import folder
 from buckler.runs.store.folder import ShardRange
 from buckler.runs.store.shard import ScoreFile, Shard, decode
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 AHEAD = 4
 """Number of shards that are read ahead of the one in use."""
+
+LOG_COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
+"""Columns of the usual log of radii; whoever reads one needs the first four."""
 
 
 class RecordedVotes(NamedTuple):
@@ -208,6 +212,18 @@ def _joined(parts: list[IntArray | None]) -> IntArray | None:
 def _as_double(rows: AnyArray) -> FloatArray:
     with np.errstate(invalid="ignore"):  # NaN is refused where scores are used
         return np.asarray(rows, dtype=np.float64)
+
+
+def refuse_log(path: Path) -> None:
+    """Raise InvalidInput if the file at ``path`` is a log of radii; the message has the command that makes it a run."""
+    header = list[str]()
+    with suppress(OSError), path.open("rb") as file:  # a file that cannot be read is named by what reads it next
+        header = file.readline(1000).decode("ascii", "replace").split()
+    if set(LOG_COLUMNS[:4]) <= set(header):
+        raise InvalidInput(
+            f"{str(path)!r} is a log of radii; import it first, with the alpha, n and sigma that it was made with: "
+            "buckler import LOG --alpha ALPHA --n N --sigma SIGMA --out FOLDER"
+        )
 
 
 def open_evidence(root: str | Path) -> Evidence:
