@@ -274,8 +274,9 @@ class Certificates(Sequence[Certificate]):
         Commands (``buckler report``, ``refute``) read the Parquet file. Certificates whose classes are texts, and those
         of ``Routed``, can be written as .csv alone.
         """
-        from buckler.runs.store.tables import write_certificates
+        from buckler.runs.store.tables import refuse_drawn, write_certificates
 
+        refuse_drawn(Path(path))
         write_certificates(Path(path), self, labels=self.labels)
 
     def to_arrow(self) -> Any:

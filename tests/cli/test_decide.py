@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from buckler.cli.app import run
+from buckler.errors import InvalidInput
 from buckler.runs import decide as runs_decide
 from buckler.runs.store.tables import read_certificates, read_origin
 from buckler.sampling.datasets import bundled_digits
@@ -62,6 +63,8 @@ def test_a_target_radius_is_decided_and_kept(here: Path, capsys: pytest.CaptureF
     for command in ("certify", "sweep"):
         assert run([command, "run", "--out", "t.parquet"]) == 2
         assert "'t.parquet' keeps what buckler decide drew" in capsys.readouterr().err
+    with pytest.raises(InvalidInput, match=r"path must be another file; 't\.parquet' keeps what buckler decide drew"):
+        certificates.save("t.parquet")
     assert (here / "t.parquet").read_bytes() == before
     assert run([*DECIDE, "--class", "label", "--json"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

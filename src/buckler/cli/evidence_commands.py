@@ -115,7 +115,7 @@ def certify_command(
     options.check_outputs(out=out, tsv=tsv)
     if out is not None:
         check_ending(out, name="--out")
-        refuse_drawn(out)
+        refuse_drawn(out, "--out")
     shown = options.radii_from(radii)
     if shown and output.bare:
         raise InvalidInput("--radii is for the table, which --json and --quiet leave out: give one of them")
@@ -225,7 +225,7 @@ def sweep_command(
     if plots is not None and plots.suffix in {".pdf", ".png", ".svg"}:
         raise InvalidInput(f"--plots must be a folder; got {str(plots)!r}, a name for a file")
     check_ending(out, (".parquet",), "--out")
-    refuse_drawn(out)
+    refuse_drawn(out, "--out")
     settings = settings_from(spec, given, SWEEP_SETTINGS)
     grid = Grid.from_settings(settings)
     shown, against = distinct_values("radii", settings.get("radii"), float), settings.get("baseline")

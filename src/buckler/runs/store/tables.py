@@ -105,7 +105,7 @@ def check_ending(path: Path, endings: Sequence[str] = (".parquet", ".csv"), name
         raise InvalidInput(f"{name} must be a file that ends in {' or '.join(endings)}; got {str(path)!r}")
 
 
-def refuse_drawn(path: Path) -> None:
+def refuse_drawn(path: Path, name: str = "path") -> None:
     """Raise InvalidInput if the file at ``path`` holds decisions or refutations: their draws would be lost under it."""
     try:
         columns = set(open_table(path, rows=likely_rows(path), row_bytes=TABLE_ROW_BYTES).schema_arrow.names)
@@ -113,7 +113,7 @@ def refuse_drawn(path: Path) -> None:
         return
     for command, its in (("decide", BESIDE), ("refute", REFUTATION_COLUMNS)):
         if columns >= set(its.names):
-            raise InvalidInput(f"--out must be another file; {str(path)!r} keeps what buckler {command} drew")
+            raise InvalidInput(f"{name} must be another file; {str(path)!r} keeps what buckler {command} drew")
 
 
 def read_origin(path: Path) -> dict[str, Any]:
