@@ -1,5 +1,6 @@
 """Evidence survives kills, damage and second writers; another specification or format is refused and left alone."""
 
+import gc
 import json
 import os
 import random
@@ -65,8 +66,12 @@ def test_evidence_is_what_the_engine_draws(undisturbed: Path) -> None:
 
 
 def test_votes_of_other_checkpoints_do_not_stay_in_memory(undisturbed: Path) -> None:
+    gc.collect()
     before = pa.total_allocated_bytes()
-    held = [replace(shard, counts=shard.counts[:, 0].copy()) for shard in open_evidence(undisturbed).read_shards()]
+    shards = list(open_evidence(undisturbed).read_shards())
+    assert pa.total_allocated_bytes() > before, "votes are read without a copy"
+    held = [replace(shard, counts=shard.counts[:, 0].copy()) for shard in shards]
+    del shards
     assert held[0].selection is not None
     assert pa.total_allocated_bytes() <= before
 
