@@ -38,8 +38,8 @@ COARSE_DRAWS, FINE_DRAWS, COARSE_ROUNDS = 256, 8192, 2
 draws at each; number of coarse counts before the fine one. Heuristic, as all of the search."""
 
 CANDIDATE_MARGINS = (1.0, 0.5, 0.25, 0.13, 0.07, 0.04, 0.022, 0.0)
-"""Estimated quantile margins of the rival over the class at which candidates for a refutation, points along a
-direction, are placed. Each is about half of the one before, and takes four times its draws; the least above 0 is what
+"""Candidates for a refutation are the points along a direction at which the rival leads the class by these quantile
+margins, as estimated. Each is about half of the one before, and takes four times its draws; the least above 0 is what
 ``CANDIDATE_DRAWS`` can tell from 0. 0 is for classes that lose at the input itself. Heuristic."""
 
 FLATTEST = 0.35

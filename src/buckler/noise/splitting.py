@@ -151,6 +151,8 @@ class DerandomizedSplitting(Splitting):
     def radius(self, margin: float, kind: MarginKind = "probability") -> float:
         """Return the l1 radius that a margin certifies: ``k / 255`` for the largest whole k with ``2 k < N margin``.
 
+        N is the number of copies of an input (``total``).
+
         **Guarantee.** If the votes of all N copies give class A this margin, the smoothed classifier predicts A at
         every 8-bit input at most k steps away, the *closed* l1 ball of the radius (T29). The float of ``k / 255`` may
         be rounded either way: no 8-bit input lies between. ``margin`` is a whole number of votes over N.

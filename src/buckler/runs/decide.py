@@ -75,7 +75,7 @@ class Target:
         return Ladder(radii, noise, self.alpha, spec.n, margin, final_n, self.precision, winner)
 
     def as_dict(self, spec: RunSpec) -> dict[str, Any]:
-        """Return the target and ``spec`` as JSON can hold them, under the names of the command's options."""
+        """Return the target and ``spec`` as a dict for JSON, its keys named like the options of ``buckler decide``."""
         margin = self.margin or default_margin(spec.noise)
         return {
             "spec": spec.as_dict(), "radii": list(self.radii), "alpha": self.alpha, "class": self.certified_class,

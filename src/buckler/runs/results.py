@@ -95,7 +95,7 @@ class Result:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The names of the inputs, in the order of every group."""
+        """The names of the inputs; the certificates of each method have the same ones in the same order."""
         return tuple(self.groups[0].ids)
 
     @property
