@@ -9,14 +9,14 @@ not within the smaller of both (T36). ``refute`` looks for points at which it do
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from math import nextafter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from buckler.certificate import Certificate, Refutation, tie_of
+from buckler.certificate import Certificate, Refutation
 from buckler.certificates import Certificates, as_labels
 from buckler.certify import budget
+from buckler.certify.composition import compose_all
 from buckler.errors import InvalidInput, check_positive, check_whole, show
 from buckler.sampling.engine import Engine
 from buckler.sampling.preprocess import as_floats
@@ -240,7 +240,7 @@ class Routed:
         routes = route(points, names)
         if len(routes) < len(points):
             raise KeyboardInterrupt
-        made: list[Certificate | None] = [None] * len(points)
+        made: dict[str, Certificate] = {}
         for k, expert in enumerate(self.experts):
             rows = np.flatnonzero(routes.predicted == k)
             if rows.size:
@@ -248,9 +248,8 @@ class Routed:
                 found = certify(expert, points[rows], [names[i] for i in rows.tolist()], given)
                 if len(found) < rows.size:
                     raise KeyboardInterrupt
-                for row, one in zip(rows.tolist(), found, strict=True):
-                    made[row] = compose(routes[row], one, alpha)
-        done = [abstain(way, alpha) if one is None else one for way, one in zip(routes, made, strict=True)]
+                made |= {one.id: one for one in found}
+        done = compose_all(routes, made, alpha)
         first = self.experts[0].classifier
         return Certificates.of(done, classes=first.classes or range(check_whole("num_classes", first.num_classes, 2)))
 
@@ -294,32 +293,3 @@ class _Composed(Session):
 
         router, *experts = (Gradients(engine, ids) for engine in self._engines)
         return Composition(router, experts, self._level, self._levels)
-
-
-def compose(router: Certificate, expert: Certificate, alpha: float) -> Certificate:
-    """Return the certificate of a ``Routed`` classifier, given the router's certificate and the chosen classifier's.
-
-    Its radius is the smaller of both radii, and its margin the one that this radius needs; ``alpha`` is its level.
-
-    >>> from buckler import certify_votes
-    >>> near, far = certify_votes([[900, 100], [999, 1]], sigma=0.5, alpha=9e-4)
-    >>> one = compose(near, far, 1e-3)
-    >>> near.radius - 1e-9 <= one.radius <= near.radius, one.radius < far.radius
-    (True, True)
-    """
-    radius, margin = min(router.radius, expert.radius), expert.margin
-    if radius <= 0.0:
-        return replace(expert, predicted=None, radius=0.0, margin=min(margin, 0.0), alpha=alpha, router=router)
-    if radius < expert.radius:
-        noise, kind = expert.noise, expert.margin_kind
-        margin = noise.margin(radius, kind)
-        if tie_of(expert.method) == "radius":
-            while (found := noise.radius(margin, kind)) > radius:
-                margin = nextafter(margin, 0.0)
-            radius = found
-    return replace(expert, radius=radius, margin=margin, alpha=alpha, router=router)
-
-
-def abstain(router: Certificate, alpha: float) -> Certificate:
-    """Return the abstention of a ``Routed`` classifier at level ``alpha``, given that of its router."""
-    return replace(router, alpha=alpha, router=router)

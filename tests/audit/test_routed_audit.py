@@ -17,9 +17,9 @@ from scipy.stats import binom
 import buckler
 from buckler.certificate import Certificate
 from buckler.certify.budget import routed_level
+from buckler.certify.composition import compose
 from buckler.certify.votes import certify_votes
 from buckler.evaluate.refutations import Composition, PairTests
-from buckler.routed import compose
 from buckler.types import FloatArray, IntArray
 
 ROUTER_SIGMA, SIGMA = 1.0, 0.5

@@ -1,17 +1,19 @@
 """``buckler sample``, ``decide`` and ``refute``: commands that draw from a model, can be stopped, and go on later."""
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 import typer
 
 from buckler.certificate import Bracket, rounded_down, rounded_up
 from buckler.certificates import Certificates
+from buckler.certify.sequential import Decided
 from buckler.cli import options
 from buckler.cli.options import argument, option
 from buckler.cli.terminal import FAILED, as_line, interruptible, kept_in, noise_text, say, stop
@@ -26,13 +28,14 @@ from buckler.evaluate.refutations import (
 )
 from buckler.progress import Advance, bar
 from buckler.report.plots import bracket_plot, check_figure
-from buckler.runs import decide, refute, sample
+from buckler.runs import decide, refute, routing, sample
 from buckler.runs.decide import MAX_N, Target, settings_to_decide
 from buckler.runs.logs import write_log
 from buckler.runs.open_run import OpenRun, measure_rate, open_run
 from buckler.runs.plan import duration, typical_draws
 from buckler.runs.results import Result, read_result
-from buckler.runs.spec import values, with_draws
+from buckler.runs.routing import Part
+from buckler.runs.spec import RunSpec, values, with_draws
 from buckler.runs.store.tables import check_ending
 from buckler.session import Interrupted
 from buckler.types import MarginKind
@@ -160,41 +163,58 @@ def sample_command(
         --data cifar-10-batches-bin --n 100000 --device cuda --dtype bfloat16
         --channels-last --compile
       buckler sample run/ --spec run.toml --executor ray --address auto
+
+    A specification with a table [router] and tables [[experts]], each with a model and a sigma, draws a composition:
+    buckler certify reads its folder.
     """
-    settings = given.settings()
-    options.check_given(settings, "model", "data", "n")
     options.check_folder(out, "OUT")
-    with _drawing(settings, cluster, out, "sampling", output) as (run, advance):
-        _forecast(run, output, len(run.dataset) * (run.spec.n + run.spec.n0))
-        try:
-            done = sample.sample(
-                run.spec,
-                run.executor,
-                run.dataset,
-                out,
-                progress=advance,
-                max_seconds=max_seconds,
-                max_samples=max_samples,
-                repair=repair,
-                allow_other_model=allow_other_model,
-            )
-        except Interrupted as interrupt:
-            _stopped("interrupted", out, interrupt.done)
+    began, drawn = time.monotonic(), 0
+    for part in routing.parts(given.settings(), out, routing.levels_by_votes):
+        options.check_given(part.settings, "model", "data", "n")
+        left, path = _left(max_seconds, began) if drawn else max_seconds, cast(Path, part.path)
+        if drawn and (left == 0.0 or drawn == max_samples):
+            stop(f"stopped at the limit before {path}")
+        with _drawing(part.settings, cluster, path, f"sampling {part.name}".rstrip(), output) as (run, advance):
+            _forecast(run, output, len(run.dataset) * (run.spec.n + run.spec.n0))
+            try:
+                done = sample.sample(
+                    run.spec,
+                    run.executor,
+                    part.inputs(run.dataset),
+                    path,
+                    progress=advance,
+                    max_seconds=left,
+                    max_samples=None if max_samples is None else max_samples - drawn,
+                    repair=repair,
+                    allow_other_model=allow_other_model,
+                )
+            except Interrupted as interrupt:
+                _stopped("interrupted", path, interrupt.done)
+        drawn += done.samples
+        _print_sampled(done, run.spec, part, output)
+        if not done.complete:
+            _stopped("stopped at the limit", path, done)
+
+
+def _left(limit: float | None, began: float) -> float | None:
+    """Return what is left of a limit in seconds since ``began``, at least 0; None if there is no limit."""
+    return None if limit is None else max(limit - (time.monotonic() - began), 0.0)
+
+
+def _print_sampled(done: sample.Summary, spec: RunSpec, part: Part, output: options.OutputOptions) -> None:
     if output.as_json:
         fields = {
             "complete": done.complete, "inputs": done.inputs, "inputs_done": done.inputs_done, "shards": done.shards,
             "under_way": done.under_way, "samples": done.samples, "lost": done.lost,
-            "seconds": round(done.seconds, 3), "batch_rows": done.rows, "spec_hash": run.spec.hash(),
+            "seconds": round(done.seconds, 3), "batch_rows": done.rows, "spec_hash": spec.hash(),
         }  # fmt: skip
-        say(json.dumps(fields))
+        say(json.dumps({"part": part.name, **fields} if part.name else fields))
     elif not output.quiet:
         rate = done.samples / max(done.seconds, 1e-9)
-        inputs = f"{done.inputs_done:,} of {done.inputs:,} inputs in {out}"
+        inputs = f"{done.inputs_done:,} of {done.inputs:,} inputs in {part.path}"
         say(f"{inputs}; {done.samples:,} draws, {rate:,.0f} a second")
-    if done.rows < run.spec.batch_size and not output.quiet:
+    if done.rows < spec.batch_size and not output.quiet:
         say(f"buckler: memory ran out; batches were cut to {done.rows} rows", error=True)
-    if not done.complete:
-        _stopped("stopped at the limit", out, done)
 
 
 def _stopped(why: str, out: Path, done: sample.Summary) -> NoReturn:
@@ -239,6 +259,8 @@ def decide_command(
         --data cifar10.npz --sigma 0.5 --out decided.parquet
       buckler decide --radii 0.25:1.5 --spec run.toml --class label
       buckler decide --precision 0.05 --spec run.toml --max-seconds 600
+
+    A specification with a table [router] and tables [[experts]] decides a composition; --out is then a folder.
     """
     asked = options.radii_from(radii)
     if bool(asked) == (precision is not None):
@@ -248,52 +270,98 @@ def decide_command(
     merged = given.settings(n=max_n)
     rule: Any = certified_class or ("selection" if merged.get("n0") else "winner")
     target = Target(asked, alpha, rule, cast(MarginKind | None, margin), precision)
-    options.check_outputs(out=out, tsv=tsv)
-    if out is not None:
-        check_ending(out, (".parquet",), "--out")
-    options.check_given(merged, "model", "data")
-    settings = settings_to_decide(merged, target)
+    options.check_outputs(tsv=tsv)
     if allow_other_model and out is None:
         raise InvalidInput("--allow-other-model is for going on with the file of --out; give --out")
-    why = "time is up"
-    with _drawing(settings, cluster, out, "deciding", output) as (run, show):
-        options.check_tsv(tsv, run.spec.noise, run.dataset.labels)
-        inputs, ladder = len(run.dataset), target.ladder(run.spec)
-        _forecast(run, output, inputs * ladder.max_n, lambda: inputs * typical_draws(ladder))
+    began, made = time.monotonic(), list[_Decisions]()
+    for part in routing.parts(merged, out, routing.levels_by_decisions, ".parquet"):
+        left = _left(max_seconds, began) if made else max_seconds
+        if made and left == 0.0:
+            stop(f"time is up before {part.path}")
+        made.append(_decide(part, target, left, allow_other_model, cluster, tsv, output))
+        if made[-1].why and part.name:
+            stop(f"{made[-1].why}; {made[-1].done} inputs are decided and {kept_in(part.path)}")
+    first, *others = made
+    noise, certificates = noise_text(first.spec), Certificates.of(one.certificate for one in first.decisions)
+    if part.name:
+        noise, certificates = (
+            f"a router among {first.spec.num_classes} levels",
+            routing.compose_decisions(first.decisions, [one for other in others for one in other.decisions], alpha),
+        )
+    if first.labels:
+        certificates = replace(certificates, labels=np.array([first.labels[name] for name in certificates.ids]))
+    if tsv is not None and certificates.labels is not None and certificates:
+        write_log(tsv, certificates, certificates.labels)
+    ended, drawn = dict[str, str](), dict.fromkeys(certificates.ids, 0)
+    for one in (one for each in made for one in each.decisions):
+        ended[one.certificate.id] = one.decision
+        drawn[one.certificate.id] += one.certificate.n
+    if output.as_json:
+        for certificate in certificates:
+            say(json.dumps({**as_line(certificate), "decision": ended[certificate.id]}))
+    elif not output.quiet and certificates:
+        draws = np.array(list(drawn.values()))
+        if certificates.labels is not None:
+            title = f"Certified accuracy, {noise}, alpha {alpha:g}"
+            say(certificates.table(radii=asked or None).to_text(title))
+        say(
+            f"{len(certificates)} inputs: {_reached(certificates, target)}; draws {draws.sum():,} in all, mean "
+            f"{draws.mean():,.0f}, median {np.median(draws):,.0f} ({noise}, alpha {alpha:g})"
+        )
+    if first.why:
+        stop(f"{first.why}; {first.done} inputs are decided and {kept_in(out)}")
+
+
+class _Decisions(NamedTuple):
+    """What one run of ``decide`` returned; ``why`` says why it stopped before its end, and is empty at its end."""
+
+    decisions: list[Decided]
+    why: str
+    spec: RunSpec
+    labels: dict[str, int]
+
+    @property
+    def done(self) -> int:
+        return sum(made.decision != "undecided" for made in self.decisions)
+
+
+def _decide(
+    part: Part,
+    target: Target,
+    max_seconds: float | None,
+    allow_other_model: bool,
+    cluster: options.ClusterOptions,
+    tsv: Path | None,
+    output: options.OutputOptions,
+) -> _Decisions:
+    """Return what ``decide`` makes of one run, ``part``: the only one, or one of a composition."""
+    if part.path is not None:
+        options.check_outputs(out=part.path)
+        check_ending(part.path, (".parquet",), "--out")
+    options.check_given(part.settings, "model", "data")
+    target = routing.target_of(part, target)
+    settings, why = settings_to_decide(part.settings, target), "time is up"
+    with _drawing(settings, cluster, part.path, f"deciding {part.name}".rstrip(), output) as (run, show):
+        data, ladder = run.dataset, target.ladder(run.spec)
+        options.check_tsv(tsv, run.spec.noise, data.labels)
+        _forecast(run, output, len(data) * ladder.max_n, lambda: len(data) * typical_draws(ladder))
         try:
             decisions = decide.decide(
                 run.spec,
                 target,
                 run.executor,
-                run.dataset,
-                out,
+                part.inputs(data),
+                part.path,
                 max_seconds=max_seconds,
                 allow_other_model=allow_other_model,
-                progress=lambda decided, drawn: show(decided, inputs, drawn),
+                progress=lambda decided, drawn: show(decided, len(data), drawn),
             )
         except Interrupted as interrupt:
             why, decisions = "interrupted", interrupt.done
-    certificates = Certificates.of(made.certificate for made in decisions)
-    if run.dataset.labels is not None:
-        true = dict(zip(run.dataset.ids, run.dataset.labels.tolist(), strict=True))
-        certificates = replace(certificates, labels=np.array([true[name] for name in certificates.ids]))
-    decided = sum(made.decision != "undecided" for made in decisions)
-    if tsv is not None and certificates.labels is not None and certificates:
-        write_log(tsv, certificates, certificates.labels)
-    if output.as_json:
-        for made in decisions:
-            say(json.dumps({**as_line(made.certificate), "decision": made.decision}))
-    elif not output.quiet and certificates:
-        draws = certificates.n
-        if certificates.labels is not None:
-            title = f"Certified accuracy, {noise_text(run.spec)}, alpha {alpha:g}"
-            say(certificates.table(radii=asked or None).to_text(title))
-        say(
-            f"{len(certificates)} inputs: {_reached(certificates, target)}; draws {draws.sum():,} in all, mean "
-            f"{draws.mean():,.0f}, median {np.median(draws):,.0f} ({noise_text(run.spec)}, alpha {alpha:g})"
-        )
-    if decided < inputs:
-        stop(f"{why}; {decided} inputs are decided and {kept_in(out)}")
+    if sum(made.decision != "undecided" for made in decisions) == len(data):
+        why = ""
+    labels = {} if data.labels is None else dict(zip(data.ids, data.labels.tolist(), strict=True))
+    return _Decisions(decisions, why, run.spec, labels)
 
 
 def _reached(certificates: Certificates, target: Target) -> str:

@@ -23,7 +23,8 @@ from buckler.runs.certify import certify_by_each
 from buckler.runs.logs import USUAL_DRAWS, import_log, write_log
 from buckler.runs.open_run import settings_from
 from buckler.runs.results import votes_for_limit
-from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec, distinct_values
+from buckler.runs.routing import certify_composition, is_composition
+from buckler.runs.spec import IMPORTED, NO_RIVALS, distinct_values
 from buckler.runs.store.evidence import Evidence, open_evidence
 from buckler.runs.store.tables import check_ending, refuse_drawn, write_certificates
 from buckler.runs.sweep import Grid, sweep_runs
@@ -119,6 +120,9 @@ def certify_command(
     shown = options.radii_from(radii)
     if shown and output.bare:
         raise InvalidInput("--radii is for the table, which --json and --quiet leave out: give one of them")
+    if is_composition(run):
+        _certify_composition(run, method, given, out, tsv, shown, output)
+        return
     evidence = open_evidence(run)
     if evidence.spec.model == IMPORTED and not output.quiet:
         say(f"buckler: {NO_RIVALS}", error=True)
@@ -141,26 +145,55 @@ def certify_command(
         say(f"buckler: {drawn.caution}", error=True)
     if tsv is not None and labels is not None:
         write_log(tsv, certificates, labels)
-    if not evidence.complete and not output.quiet:
-        say(f"buckler: the run is not finished: {len(certificates)} of {evidence.inputs} inputs", error=True)
+    _print(certificates, evidence.inputs, noise_text(evidence.spec), shown, output)
+
+
+def _certify_composition(
+    run: Path,
+    method: str | None,
+    given: options.CertifyOptions,
+    out: Path | None,
+    tsv: Path | None,
+    radii: Sequence[float],
+    output: options.OutputOptions,
+) -> None:
+    """Do what ``certify`` does for the folder of a composition."""
+    if out is not None:
+        check_ending(out, (".csv",), "--out of a composition")
+    made = certify_composition(run, method, **given.keywords())
+    certificates, labels = made.certificates, made.certificates.labels
+    options.check_tsv(tsv, made.parts[0].spec.noise, labels)
+    if out is not None:
+        write_certificates(out, certificates, labels=labels)
+    for caution in {part.provenance().caution for part in made.parts} - {""}:
+        if not output.quiet:
+            say(f"buckler: {caution}", error=True)
+    if tsv is not None and labels is not None:
+        write_log(tsv, certificates, labels)
+    levels = ", ".join(noise_text(part.spec) for part in made.parts[1:])
+    _print(certificates, made.inputs, f"router {noise_text(made.parts[0].spec)}, levels {levels}", radii, output)
+
+
+def _print(
+    certificates: Certificates, inputs: int, noise: str, radii: Sequence[float], output: options.OutputOptions
+) -> None:
+    """Print certificates of a run of so many ``inputs`` as lines of JSON, or a table and a line about them."""
+    if len(certificates) < inputs and not output.quiet:
+        say(f"buckler: the run is not finished: {len(certificates)} of {inputs} inputs", error=True)
     if output.as_json:
         for certificate in certificates:
             say(json.dumps(as_line(certificate)))
     elif not output.quiet:
-        _show(certificates, evidence.spec, shown)
-
-
-def _show(certificates: Certificates, spec: RunSpec, radii: Sequence[float]) -> None:
-    first, abstained = certificates.first, certificates.abstained.sum()
-    if radii or certificates.labels is not None:
-        what = "Share certified" if certificates.labels is None else "Certified accuracy"
-        title = f"{what}, {noise_text(spec)}, n {first.n:,}, alpha {first.alpha:g}"
-        say(certificates.table(radii=radii or None).to_text(title))
-    median = rounded_down(float(np.median(certificates.radii)))
-    say(
-        f"{len(certificates)} inputs, {abstained} abstained, median radius {median} "
-        f"(method {first.method}, {first.margin_kind} margin, {noise_text(spec)}, n {first.n:,}, alpha {first.alpha:g})"
-    )
+        first, abstained = certificates.first, certificates.abstained.sum()
+        if radii or certificates.labels is not None:
+            what = "Share certified" if certificates.labels is None else "Certified accuracy"
+            title = f"{what}, {noise}, n {first.n:,}, alpha {first.alpha:g}"
+            say(certificates.table(radii=radii or None).to_text(title))
+        median = rounded_down(float(np.median(certificates.radii)))
+        say(
+            f"{len(certificates)} inputs, {abstained} abstained, median radius {median} "
+            f"(method {first.method}, {first.margin_kind} margin, {noise}, n {first.n:,}, alpha {first.alpha:g})"
+        )
 
 
 def sweep_command(

@@ -236,7 +236,9 @@ def open_evidence(root: str | Path) -> Evidence:
             "refute also read files of certificates and of decisions (.parquet)"
         )
     if not (root / folder.MANIFEST).is_file():
-        raise StoreError(f"{str(root)!r} is not a run: it has no {folder.MANIFEST}")
+        routed = (root / "router" / folder.MANIFEST).is_file()
+        hint = "; it is a composition, which buckler certify reads" if routed else ""
+        raise StoreError(f"{str(root)!r} is not a run: it has no {folder.MANIFEST}{hint}")
     folder.check_own_shards(root)
     manifest, spec = folder.read_manifest(root)
     shards = folder.shard_ranges(root, manifest["inputs"])
