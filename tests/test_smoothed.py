@@ -155,6 +155,7 @@ def test_a_ladder_of_radii_is_climbed_until_each_is_decided() -> None:
     assert (made[0].radius, decided.decision) == (0.75, "given up")
     assert len(decided.certified_at) == 3
     assert decided.certified_at[0] < decided.certified_at[2] <= made[0].n
+    assert made.table([0]).rows[0][2:] == ("1.000", "1.000", "1.000", "0.000")
     by_probability = smoothed().certify_until(x, radii=radii, max_n=20_000, margin="probability")[0]
     assert (by_probability.radius, by_probability.margin_kind) == (0.75, "probability")
 

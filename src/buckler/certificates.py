@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from buckler.report.text import TextTable
 
 SHOWN = 10
-"""Number of certificates that a notebook shows as rows; it says how many more there are."""
+"""Number of certificates that a notebook shows as rows (it says how many more there are), and of radii in a table."""
 
 CURVE_RADII = 200
 """Number of radii in a curve of certified accuracy for which the caller names none."""
@@ -234,7 +234,8 @@ class Certificates(Sequence[Certificate]):
     def table(self, labels: ArrayLike | None = None, radii: ArrayLike | None = None) -> "TextTable":
         """Return a table of certified accuracy at ``radii``, or without labels of the share certified, rounded down.
 
-        ``labels`` are the true classes, by default the field ``labels``; radii are by default multiples of sigma.
+        ``labels`` are the true classes, by default the field ``labels``. Radii are by default those that were decided
+        (up to ten), else multiples of sigma.
         ``print`` shows the table; ``to_latex()`` and ``to_markdown()`` return it for papers and pages.
 
         >>> from buckler import certify_votes
@@ -247,7 +248,10 @@ class Certificates(Sequence[Certificate]):
         from buckler.report.text import accuracy_table
 
         labelled = labels is not None or self.labels is not None
-        grid = self.kinds[0].noise.unit * np.array(SHOWN_STEPS) if radii is None and self.kinds else radii
+        grid = radii
+        if radii is None and self.kinds:
+            asked = self.decided[0].radii if self.decided else ()
+            grid = asked if 0 < len(asked) <= SHOWN else self.kinds[0].noise.unit * np.array(SHOWN_STEPS)
         return accuracy_table([self.curve(labels, grid)], labelled=labelled)
 
     def plot(

@@ -150,7 +150,7 @@ CHANGES: dict[str, dict[str, list[str]]] = {
             "--margin probability + --out made.parquet", "--n0 7 + --out made.parquet",
             "--class label + --out made.parquet", "--out made.parquet", "--tsv made.tsv",
         ],
-        "err": [f"--device cuda:99 + {TORCH}", "--num-classes 11"],
+        "err": [f"--device cuda:99 + {TORCH}", "--num-classes 11", "--value-range 0,0.5 + --data floats.npy"],
         "call:decide": ["--max-seconds 1000", "--batch-size 7", "--allow-other-model + --out made.parquet"],
         "call:ray": CLUSTER,
     },
@@ -227,6 +227,7 @@ CHANGES: dict[str, dict[str, list[str]]] = {
             f"--spec run.toml @ {MEASURED.replace('--n 300 ', '')}", f"--num-classes 11 @ {MEASURED}",
             f"--every 900 @ {MEASURED}", f"--limit 3 @ {MEASURED}", "--json",
         ],
+        "err": [f"--value-range 0,0.5 @ {MEASURED.replace('digits', 'floats.npy')}"],
         "call:model": [f"{TORCH} @ {MEASURED}", f"{HALF} @ {MEASURED}", f"--device meta @ {MEASURED}"],
     },
 }  # fmt: skip
@@ -266,7 +267,7 @@ REFUSED: dict[str, list[str]] = {
         "--precision 0.5", "--margin wide", "--max-seconds 0", "--n0 7 --class label", "--class lable",
         "--spec nowhere.toml", "--noise lognormal", HALF, "--fresh-seed --seed 1", "--device cuda", "--out made.csv",
         "--tsv made.tsv --data floats.npy --out made.parquet", "--allow-other-model", "--n 10", "--method exact",
-        "--map softmax", "--limit 0", "--every 0", "--sigma 0", "--alpha 1", "--workers 9",
+        "--map softmax", "--limit 0", "--every 0", "--sigma 0", "--alpha 1", "--workers 9", "--value-range 0,2",
     ],
     "refute": [
         "--model nothing", "--data nowhere.npz", "--denoiser here", f"{HALF} {LINEAR}", "--method best", "--alpha 0",
@@ -317,6 +318,7 @@ REFUSED: dict[str, list[str]] = {
     ],
     "plan": [
         "--data digits", "--denoiser here", "--num-classes 9", "--every 2", "--limit 2", "--device cpu",
+        "--value-range 0,1",
         "--n 0", "--classes 1", f"--inputs 0 @ {MEASURED}", "--accuracy 2 @ plan --like known --radii 0.1",
         "--gpus 0", "--rate 0", "--noise splitting:lam=2.5 --sigma 0.5", "--radii 1,0.5", "--like nowhere",
         "--accuracy 0.2", "--accuracy 0.2 @ plan --like known", "--accuracy 0.2 @ plan --radii 0.1",

@@ -101,9 +101,6 @@ class SampleOptions(options.RunOptions):
         "For a folder of images: scale the shorter side.", None, "as it is", group=options.MODEL_GROUP
     )
     crop: int | None = option("For a folder of images: cut out the centre.", None, "whole", group=options.MODEL_GROUP)
-    value_range: str | None = option(
-        "For arrays: the range of the values; bytes are spread over it.", None, "0,1", group=options.MODEL_GROUP
-    )
     n: int | None = option("Draws for each input.", group=options.DRAWS_GROUP)
     ids: str | None = option("Take these inputs: 7,20,35.", None, "all", group=options.INPUTS_GROUP)
     scores: str | None = option("Keep scores too: none, logits, softmax or sparsemax.", group=SCORES_GROUP)
@@ -131,7 +128,7 @@ class SampleOptions(options.RunOptions):
 
         Lists, given as ``a,b,c``, become tuples.
         """
-        for name, kind in {"mean": float, "std": float, "value_range": float, "ids": str}.items():
+        for name, kind in {"mean": float, "std": float, "ids": str}.items():
             more[name] = values(name, getattr(self, name), kind) or None
         return with_draws(super().settings(**more))
 

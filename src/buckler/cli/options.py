@@ -19,6 +19,7 @@ from buckler.errors import InvalidInput, show
 from buckler.files import check_plain
 from buckler.runs.certify import CertifyKeywords
 from buckler.runs.open_run import ExecutorOptions, settings_from
+from buckler.runs.spec import values
 from buckler.types import Noise
 
 MODEL_GROUP, NOISE_GROUP, DRAWS_GROUP, INPUTS_GROUP = "Model and data", "Noise", "Draws", "Which inputs"
@@ -130,11 +131,15 @@ class DrawOptions:
     n0: int | None = option("Separate draws that select the class; 0: the winner.", None, "0", group=DRAWS_GROUP)
     every: int | None = option("Take every k-th input.", None, "1", group=INPUTS_GROUP)
     limit: int | None = option("Take at most this many inputs.", None, "all", group=INPUTS_GROUP)
+    value_range: str | None = option(
+        "For arrays: the range of the values; bytes are spread over it.", None, "0,1", group=MODEL_GROUP
+    )
     device: str | None = option("Device of a torch model.", None, "cpu", group=DEVICE_GROUP)
 
     def settings(self, **more: Any) -> dict[str, Any]:
         """Return the settings of the ``spec`` file, if any; options that were given, and ``more``, replace them."""
-        return settings_from(self.spec, {**vars(self), "spec": None, **more})
+        lowest_and_highest = values("value_range", self.value_range, float) or None
+        return settings_from(self.spec, {**vars(self), "spec": None, "value_range": lowest_and_highest, **more})
 
 
 @dataclass(frozen=True)
