@@ -5,6 +5,7 @@
     python benchmarks/speed.py batches [--images 200] [--n 1000] [--repeat 3]
     python benchmarks/speed.py batches --device cuda --batch-size 4096
     python benchmarks/speed.py start
+    python benchmarks/speed.py busy [--loops 2]
 
 ``votes``: one exact limit, and its ratio to a general-purpose global optimiser at n = 100. Up to n = 1000 the first
 limit in a plateau also finds that plateau; "first" and "again" are the same limits computed twice. The optimiser solves
@@ -22,6 +23,9 @@ clock.
 ``start``: processor time until the first answer of a command, an import, and a certificate with and without kept
 kernels. Each line is a process of its own, the best of three. *Cold* processes compile their kernels into an empty
 folder.
+
+``busy``: rows a second of a ResNet-110 on all processors, in batches of 64, alone and beside ``--loops`` other programs
+that take a processor each: with the spin count that ``buckler`` gives the threads of torch, and with their library's.
 """
 
 import os
@@ -44,6 +48,8 @@ import buckler
 from buckler.bounds.buehler import buehler_lower, outcome_region
 from buckler.bounds.trinomial import Trinomial, make_region, region_probability
 from buckler.certify.scores import score_margin_lower
+from buckler.cli.app import SPINS
+from buckler.files import usable_cores
 from buckler.sampling.architectures import build
 from buckler.training.digits import digits_split, train_digits
 from buckler.types import FloatArray, MarginKind
@@ -216,6 +222,40 @@ def start(_options: argparse.Namespace) -> None:
         print(f"{name:32} cold {min(cold):5.2f} s   warm {min(warm):5.2f} s")
 
 
+ROWS_A_SECOND = """
+import time, torch
+from buckler.sampling.architectures import build
+network, batch, took = build("resnet110", 10).eval(), torch.rand(64, 3, 32, 32), []
+with torch.no_grad():
+    network(batch)
+    while len(took) < 5 or sum(took) < 5:
+        began = time.perf_counter()
+        network(batch)
+        took.append(time.perf_counter() - began)
+print(64 * len(took) / sum(took))
+"""
+
+
+def busy(asked: argparse.Namespace) -> None:
+    """Print rows a second alone and beside other programs, with either spin count, and their ratio."""
+    for loops in (0, asked.loops):
+        others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(loops)]
+        try:
+            rates = []
+            for spins in (SPINS, "300000"):
+                environment = {**os.environ, "GOMP_SPINCOUNT": spins, "OMP_NUM_THREADS": str(usable_cores())}
+                program = [sys.executable, "-c", ROWS_A_SECOND]
+                done = subprocess.run(program, env=environment, capture_output=True, check=True)  # noqa: S603
+                rates.append(float(done.stdout))
+        finally:
+            for other in others:
+                other.kill()
+        ours, theirs = rates
+        print(
+            f"{loops} others: {ours:7,.0f} rows a second; {theirs:7,.0f} with the library's; ratio {ours / theirs:.2f}"
+        )
+
+
 def main() -> None:
     """Measure what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -235,6 +275,9 @@ def main() -> None:
     part.add_argument("--batch-size", type=int, default=512, help="of the one call")
     part.add_argument("--device", help="a torch device, for a ResNet-110 in the place of the digits")
     parts.add_parser("start").set_defaults(measure=start)
+    part = parts.add_parser("busy")
+    part.set_defaults(measure=busy)
+    part.add_argument("--loops", type=int, default=usable_cores(), help="programs that take a processor each")
     options = parser.parse_args()
     options.measure(options)
 

@@ -41,6 +41,15 @@ def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
         assert named in error
 
 
+def test_threads_of_torch_sleep_soon_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    assert run(["--version"]) == DONE
+    assert os.environ["GOMP_SPINCOUNT"] == app.SPINS
+    monkeypatch.setenv("GOMP_SPINCOUNT", "77")
+    assert run(["--version"]) == DONE
+    assert os.environ["GOMP_SPINCOUNT"] == "77"
+
+
 def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == DONE
     assert capsys.readouterr().out.startswith("buckler 0.")

@@ -50,6 +50,11 @@ MODULES = {
 
 HELP = {"help_option_names": ["-h", "--help"]}
 
+SPINS = "1000"
+"""Value of the environment variable GOMP_SPINCOUNT where it is unset: how often a thread of torch on a processor looks
+for work before it sleeps. The library's own 300,000 takes milliseconds, hundreds of times in a network, wherever other
+programs hold a processor. It affects speed alone, and is read when torch is loaded."""
+
 WIDEST_FLAG = 26
 """Width, in characters, of the column of flags in a help; the text of a longer flag stands on the next line."""
 
@@ -169,6 +174,7 @@ def run(arguments: list[str] | None = None) -> int:
     """
     given = sys.argv[1:] if arguments is None else arguments
     ARGUMENTS.set(given)
+    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     logging.getLogger("buckler").setLevel(logging.ERROR if "--quiet" in given else logging.NOTSET)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a character that the terminal's encoding lacks is written as its number
