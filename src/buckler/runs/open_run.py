@@ -148,9 +148,9 @@ def open_run(
             if "batch_size" in begun:
                 spec = replace(spec, batch_size=begun["batch_size"])
             else:
-                fitting = int(measure_rate(spec, executor, dataset) / executor.width * LONGEST_BATCH)
+                fitting = max(1, int(measure_rate(spec, executor, dataset) / executor.width * LONGEST_BATCH))
                 if fitting < spec.batch_size:
-                    spec = replace(spec, batch_size=max(1, 1 << fitting.bit_length() - 1))
+                    spec = replace(spec, batch_size=1 << fitting.bit_length() - 1)
         yield OpenRun(spec, executor, dataset)
 
 
