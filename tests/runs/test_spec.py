@@ -216,6 +216,14 @@ def test_decisions_go_on_with_it(asked: dict[str, Any], tmp_path: Path) -> None:
         assert decide(run.spec, Target((0.1,)), run.executor, run.dataset, out) == first
 
 
+def test_a_model_that_takes_long_for_a_row_gets_batches_of_one(
+    asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("buckler.runs.open_run.measure_rate", lambda *_: 0.1)
+    with open_run({name: value for name, value in asked.items() if name != "batch_size"}) as run:
+        assert run.spec.batch_size == 1
+
+
 def test_a_seed_that_is_known_is_refused(asked: dict[str, Any], tmp_path: Path) -> None:
     known = open_run({**asked, "seed": 3}, out=tmp_path / "run")
     with pytest.raises(buckler.InvalidInput, match="seed and fresh_seed exclude one another"), known:

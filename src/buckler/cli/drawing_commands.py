@@ -83,7 +83,8 @@ def _forecast(
         about = "" if likely is None else f"about {duration(likely() / rate)}, "
         said = f"{about}{duration(most / rate)}" + ("" if likely is None else " at most")
         say(
-            f"buckler: {len(run.dataset) if inputs is None else inputs:,} inputs, {rate:,.0f} draws a second: {said}",
+            f"buckler: {len(run.dataset) if inputs is None else inputs:,} inputs, "
+            f"{format(rate, ',.0f' if rate >= 10 else '.2g')} draws a second: {said}",
             error=True,
         )
 

@@ -11,6 +11,8 @@
 - ``executor``: runs the blocks of a run in this process or on a Ray cluster (the only module with ray).
 - ``decide.decide(spec, target, classifier, dataset, out)``: draws until the radii of a ``Target`` are certified or
   given up for each input, and keeps the results; the same call goes on.
+- ``routing.parts(settings, out, levels)``: the runs that settings name, one or those of a composition;
+  ``routing.certify_composition(folder, alpha=)``: its certificates.
 - ``identity.identify(spec, executor, dataset)``: the identity of the model (answers, weights, environment) and of the
   data, compared before a run goes on.
 - ``plan.plan(inputs=, num_classes=, n=, rate=)``: the cost of a run before it is begun.
