@@ -18,6 +18,7 @@ from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays, open_dataset
 from buckler.sampling.engine import Engine
 from buckler.sampling.preprocess import as_floats, check_value_range, from_bytes
+from buckler.training.data import read_images
 from buckler.types import AnyArray, Noise
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
@@ -33,6 +34,16 @@ def test_digits() -> None:
     assert x.max() == 1.0
     assert data.labels is not None
     assert data.labels[:4].tolist() == [0, 1, 2, 3]
+
+
+def test_digits32_are_the_test_images_of_train_digits() -> None:
+    data, images = open_dataset("digits32"), read_images("digits")
+    assert (data.load(0, len(data)) * 255).round().astype(np.uint8).tolist() == images.x_test.transpose(
+        0, 3, 1, 2
+    ).tolist()
+    assert data.labels is not None
+    assert data.labels.tolist() == images.y_test.tolist()
+    assert data.ids[:2] == ("4", "9")
 
 
 def test_selections_keep_ids() -> None:
@@ -134,6 +145,16 @@ def test_a_folder_of_images_by_class(tmp_path: Path) -> None:
         open_dataset(tmp_path).load(0, 3)
     with pytest.raises(InvalidInput, match="at least 11"):
         open_dataset(tmp_path, crop=11).load(0, 1)
+
+
+def test_class_folders_named_by_other_numbers_than_their_labels_warn(tmp_path: Path) -> None:
+    for name in ("1", "10", "2"):
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (2, 2)).save(tmp_path / name / "a.png")
+    with pytest.warns(buckler.BucklerWarning, match="the images in '1' have label 0; a table labels.csv"):
+        data = open_dataset(tmp_path)
+    assert data.labels is not None
+    assert data.labels.tolist() == [0, 1, 2]
 
 
 def test_a_folder_with_a_table_of_labels(tmp_path: Path) -> None:

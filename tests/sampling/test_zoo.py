@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from buckler.errors import InvalidInput
+import buckler
+from buckler.errors import ClassifierError, InvalidInput
 from buckler.files import checksum
 from buckler.runs.certify import certify_evidence
 from buckler.runs.store.evidence import open_evidence
@@ -42,6 +43,17 @@ def test_a_name_is_the_network_of_its_card(monkeypatch: pytest.MonkeyPatch) -> N
     x = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     with by_name.session(), by_path.session():
         assert torch.equal(by_name(x), by_path(x))
+
+
+@pytest.mark.parametrize(("shape", "came"), [((1, 32, 32), "1x32x32"), ((3, 8, 8), "3x8x8"), ((64,), "64")])
+def test_images_of_another_shape_than_the_networks_are_refused(shape: tuple[int, ...], came: str) -> None:
+    name = "buckler:cifar10-resnet110-sigma0.25"
+    with pytest.raises(ClassifierError, match=f"network's shape, 3x32x32 .*; got {came}$"):
+        buckler.Smoothed(name, sigma=0.25).certify(np.zeros((1, *shape), dtype=np.float32), n=100)
+    if len(shape) == 3 and shape[0] == 1:
+        weights = f"resnet110:{MODELS / f'{NAME}.safetensors'}"
+        with pytest.raises(ClassifierError, match="3xanyxany"):
+            buckler.Smoothed(weights, sigma=0.25).certify(np.zeros((1, *shape), dtype=np.float32), n=100)
 
 
 def test_the_variable_and_a_path_name_other_folders(folder: Path) -> None:

@@ -11,11 +11,12 @@ import warnings
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import inf, log, log1p
 from threading import Lock
 from typing import get_args
 
 import numpy as np
+from scipy.special import log_ndtr
 
 from buckler.bounds.betting import earlier_moments
 from buckler.bounds.means import LIMIT_SLACK, sequence_lower
@@ -63,8 +64,8 @@ class Decided:
     certified_at: tuple[int, ...]
     by_final_test: int = 0
     radii: tuple[float, ...] = field(default=(), compare=False)
-    overcome: bytes = b""
-    bets: bytes = b""
+    overcome: bytes = field(default=b"", repr=False)
+    bets: bytes = field(default=b"", repr=False)
     final_n: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
@@ -343,30 +344,41 @@ class AnytimeTest:
 MOST_CHECKED = 10_000
 """Largest number of draws up to which ``warn_of_short_ladder`` searches for the fewest that can certify."""
 
+MOST_NAMED = 1e9
+"""A number of draws from here on is not named: nobody can make so many."""
+
 
 def warn_of_short_ladder(ladder: Ladder, num_classes: int) -> None:
-    """Warn if a ladder's ``max_n`` draws cannot certify its first radius, and name the fewest that can."""
-    if ladder.max_n >= MOST_CHECKED or _reaches(ladder.max_n, ladder, num_classes):
+    """Warn if a ladder's ``max_n`` draws cannot certify one of its radii, and say how many it takes.
+
+    Of a ladder for a precision, whose radii nobody asked for, only the first counts.
+    """
+    asked = ladder.radii[:1] if ladder.precision is not None else ladder.radii
+    rung = _reached(ladder.max_n, replace(ladder, radii=asked, precision=None), num_classes)
+    if rung == len(asked):
         return
+    first = replace(ladder, radii=asked[rung : rung + 1], precision=None)
     draws = range(MOST_CHECKED + 1)
-    enough = bisect_left(draws, True, ladder.max_n, key=lambda k: _reaches(k, ladder, num_classes))
-    fewest = f"max_n must be at least {enough}" if enough in draws else f"nor can {MOST_CHECKED:,}"
+    enough = bisect_left(draws, 1, min(ladder.max_n, MOST_CHECKED), key=lambda k: _reached(k, first, num_classes))
+    margin = ladder.noise.margin(asked[rung], ladder.margin)
+    # n draws of one class have probability top^n at the margin's edge, which alpha must exceed.
+    log_top = float(log_ndtr(margin / 2.0)) if ladder.margin == "quantile" else log1p((margin - 1.0) / 2.0)
+    needed = log(ladder.alpha) / log_top if log_top < 0.0 else inf
+    many = f"it takes more than {needed:,.0f}" if needed < MOST_NAMED else "no number of draws is enough"
     warnings.warn(
-        f"max_n = {ladder.max_n} draws cannot certify radius {ladder.radii[0]:g} at alpha = {ladder.alpha:g}, even if "
-        f"all are of one class: {fewest}",
+        f"max_n = {ladder.max_n} draws cannot certify radius {asked[rung]:g} at alpha = {ladder.alpha:g}, even if "
+        f"all are of one class: {f'max_n must be at least {enough}' if enough in draws else many}",
         BucklerWarning,
         stacklevel=3,
     )
 
 
-def _reaches(max_n: int, ladder: Ladder, num_classes: int) -> bool:
-    """Return whether at most ``max_n`` draws that are all of one class certify the first radius."""
-    test = AnytimeTest(
-        replace(ladder, radii=ladder.radii[:1], max_n=max_n, final_n=0), 1 if ladder.winner else [0], num_classes
-    )
+def _reached(max_n: int, ladder: Ladder, num_classes: int) -> int:
+    """Return how many radii at most ``max_n`` draws certify that are all of one class."""
+    test = AnytimeTest(replace(ladder, max_n=max_n, final_n=0), 1 if ladder.winner else [0], num_classes)
     while (rows := test.undecided).size:
         test.update(rows, test.batch_sizes(rows)[:, None] * np.eye(1, num_classes, dtype=np.int64))
-    return not test.decided(0, "trial").certificate.abstained
+    return len(test.decided(0, "trial").certified_at)
 
 
 class ScoreTest:

@@ -111,7 +111,9 @@ class DrawOptions:
         "module:factory, FILE.onnx, resnet110:WEIGHTS, hf:FOLDER or buckler:NAME.", group=MODEL_GROUP
     )
     data: str | None = option(
-        "digits, FILE.npy, FILE.npz, a folder of images, or CIFAR-10 (cifar-10-batches-bin).", group=MODEL_GROUP
+        "digits, digits32 (the test images of train digits), FILE.npy, FILE.npz, a folder of images, or CIFAR-10 "
+        "(cifar-10-batches-bin).",
+        group=MODEL_GROUP,
     )
     spec: Path | None = option(
         "TOML file with these settings; an option on the command line replaces its value.", group=MODEL_GROUP

@@ -28,7 +28,7 @@ from buckler.errors import (
 )
 from buckler.files import check_plain
 from buckler.sampling.preprocess import check_moved, check_value_range, from_bytes
-from buckler.types import AnyArray, Float32Array, FloatArray, IntArray, Noise
+from buckler.types import AnyArray, BoolArray, Float32Array, FloatArray, IntArray, Noise
 
 Loader = Callable[[Sequence[int]], Float32Array]
 
@@ -108,6 +108,7 @@ def open_dataset(
 ) -> Dataset:
     """Return the data set ``name``: ``digits``, or the path of an array file, a folder of images or CIFAR-10's folder.
 
+    ``digits`` are 1,797 grey images of 8x8, and ``digits32`` the test images of ``buckler train digits``, in colour.
     ``labels`` is an ``.npy`` file of classes for arrays that come without. ``resize`` scales the shorter side of each
     image of a folder to so many pixels, and ``crop`` cuts a square of so many out of the centre. ``value_range`` is the
     declared range of arrays: bytes are spread over it, other numbers are taken as they are and must lie in it. Arrays
@@ -127,8 +128,12 @@ def open_dataset(
     if str(name) == "digits":
         pixels, classes = bundled_digits()
         return from_arrays(np.ascontiguousarray(pixels[:, None] / 16.0, dtype=np.float32), classes)
+    if str(name) == "digits32":
+        colours, classes, held_out = enlarged_digits()
+        x = from_bytes(channels_first(colours[held_out]), (0.0, 1.0))
+        return from_arrays(x, classes[held_out], ids=[str(i) for i in np.flatnonzero(held_out).tolist()])
     if not path.exists():
-        raise InvalidInput(f"data must be 'digits' or an existing file or folder; got {str(name)!r}")
+        raise InvalidInput(f"data must be 'digits', 'digits32' or an existing file or folder; got {str(name)!r}")
     if arrays:
         return open_array(path, labels=labels, low=low, high=high, noise=noise)
     if cifar10:
@@ -151,6 +156,17 @@ def bundled_digits() -> tuple[FloatArray, IntArray]:
         raise MissingExtra("scikit-learn", "demo") from None
     bunch = load_digits()
     return np.asarray(bunch.images, dtype=np.float64), np.asarray(bunch.target, dtype=np.int64)
+
+
+def enlarged_digits() -> tuple[AnyArray, IntArray, BoolArray]:
+    """Return the digits as colour images, uint8 ``[inputs, 32, 32, 3]``, their classes, and which are for testing.
+
+    ``buckler train digits`` learns from the others; each fifth is for testing.
+    """
+    pixels, classes = bundled_digits()
+    grey = np.rint(pixels * (255.0 / 16.0)).astype(np.uint8)
+    colours = np.repeat(np.kron(grey, np.ones((1, 4, 4), dtype=np.uint8))[..., None], 3, axis=3)
+    return colours, classes, np.arange(len(classes)) % 5 == 4
 
 
 def from_arrays(
@@ -299,7 +315,16 @@ def open_folder(folder: Path, *, resize: int | None = None, crop: int | None = N
 
 def _by_class(folder: Path) -> tuple[list[Path], list[int] | None]:
     """Return the images of each subfolder with its number; where there are none, those of the folder, unlabelled."""
-    classes = [_images_in(home) for home in sorted(p for p in folder.iterdir() if p.is_dir())]
+    homes = sorted(p for p in folder.iterdir() if p.is_dir())
+    classes = [_images_in(home) for home in homes]
+    names = [home.name for home in homes]
+    if all(map(str.isdecimal, names)) and (other := [k for k, name in enumerate(names) if int(name) != k]):
+        warnings.warn(
+            f"class folders are numbered in the order of their names: the images in {names[other[0]]!r} have label "
+            f"{other[0]}; a table labels.csv (file,label) gives other labels",
+            BucklerWarning,
+            stacklevel=2,
+        )
     files, labels = [path for inside in classes for path in inside], [k for k, p in enumerate(classes) for _ in p]
     if files:
         return files, labels

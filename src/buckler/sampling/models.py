@@ -87,8 +87,10 @@ def load_model(name: str, num_classes: int | None = None, *, normalise: bool = T
         _need_torch()
         return load_transformers(Path(tail), normalise)
     if colon and head == "buckler":
-        _, path = bundled(tail, "classifier")
-        return load_network(path), weight_files(path)
+        card, path = bundled(tail, "classifier")
+        network = load_network(path)
+        network.image_shape = (3, card.height, card.width)
+        return network, weight_files(path)
     if colon and head in ARCHITECTURE_NAMES:
         return load_network(Path(tail), head, num_classes), weight_files(Path(tail))
     if _is_function(name):

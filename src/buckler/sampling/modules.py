@@ -142,6 +142,16 @@ class TorchClassifier(Classifier):
         return batch.contiguous(memory_format=self._format) if batch.dim() == 4 else batch
 
     def _logits(self, call: Any, batch: Tensor) -> Tensor:
+        # A network that averages over the image takes any size, and standardising makes three channels of one.
+        wanted, came = getattr(self.module, "image_shape", ()), tuple(batch.shape[1:])
+        if wanted and (
+            len(came) != 3 or any(size not in {None, given} for size, given in zip(wanted, came, strict=True))
+        ):
+            known = "x".join("any" if size is None else str(size) for size in wanted)
+            raise InvalidInput(
+                f"inputs must be images of the network's shape, {known} (channels, height, width); got "
+                f"{'x'.join(map(str, came))}"
+            )
         with torch.autocast(torch.device(self.device).type, self._dtype, enabled=self._autocast):
             out = call(self._laid_out(batch).to(self._input))
         logits = one_output(getattr(out, "logits", out))

@@ -13,7 +13,7 @@ import numpy as np
 
 from buckler.errors import InvalidInput, check_label, show
 from buckler.files import checksum
-from buckler.sampling.datasets import bundled_digits
+from buckler.sampling.datasets import enlarged_digits
 from buckler.types import AnyArray, IntArray
 
 ARRAY_NAMES = ("x_train", "y_train", "x_test", "y_test")
@@ -111,9 +111,6 @@ def _images(name: str, source: str, arrays: Mapping[str, AnyArray], sha256: str)
 
 
 def _digits() -> Images:
-    images, labels = bundled_digits()
-    grey = np.rint(images * (255.0 / 16.0)).astype(np.uint8)
-    colour = np.repeat(np.kron(grey, np.ones((1, 4, 4), dtype=np.uint8))[..., None], 3, axis=3)
-    last = np.arange(len(labels)) % 5 == 4
-    arrays = {"x_train": colour[~last], "y_train": labels[~last], "x_test": colour[last], "y_test": labels[last]}
+    colours, labels, test = enlarged_digits()
+    arrays = {"x_train": colours[~test], "y_train": labels[~test], "x_test": colours[test], "y_test": labels[test]}
     return _images("digits", "scikit-learn load_digits, enlarged to 32x32", arrays, digest(arrays))
