@@ -310,6 +310,8 @@ class Certificates(Sequence[Certificate]):
         if not self:
             return "Certificates(none)"
         of = "" if self.asked == len(self) else f" of {self.asked}, interrupted"
+        undecided = sum(one.decision == "undecided" for one in self.decided or ())
+        of += f", {undecided} undecided" if undecided else ""
         median = rounded_down(float(np.median(self.radii)), 4)
         return f"Certificates({len(self)} inputs{of}, {int(self.abstained.sum())} abstained, median radius {median})"
 

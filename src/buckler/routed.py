@@ -6,6 +6,7 @@ router's certified radius, nor the chosen classifier's prediction within its own
 not within the smaller of both (T36). ``refute`` looks for points at which it does change.
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -17,7 +18,7 @@ from buckler.certificate import Certificate, Refutation
 from buckler.certificates import Certificates, as_labels
 from buckler.certify import budget
 from buckler.certify.composition import compose_all
-from buckler.errors import InvalidInput, check_positive, check_whole, show
+from buckler.errors import BucklerWarning, InvalidInput, check_positive, check_whole, show
 from buckler.sampling.engine import Engine
 from buckler.sampling.preprocess import as_floats
 from buckler.sampling.streams import input_ids
@@ -118,14 +119,22 @@ class Routed:
         Decided means certified or given up, as in ``Smoothed.certify_until``, whose arguments the others are.
         """
         level = budget.routed_level(alpha)
+
+        def decided(
+            expert: Smoothed, points: AnyArray, names: Sequence[str], classes: ArrayLike | None
+        ) -> Certificates:
+            with warnings.catch_warnings():  # a small level is not meant for the largest radii
+                warnings.filterwarnings("ignore", "max_n = ", BucklerWarning)
+                return expert.certify_until(
+                    points, radii=radii, max_n=max_n, alpha=level, seed=seed, ids=names, labels=classes
+                )
+
         return self._composed(
             x, alpha, labels, ids,
             lambda points, names: self.router.certify_until(
                 points, radii=radii, max_n=max_n, alpha=level, seed=seed, ids=names
             ),
-            lambda expert, points, names, classes: expert.certify_until(
-                points, radii=radii, max_n=max_n, alpha=level, seed=seed, ids=names, labels=classes
-            ),
+            decided,
         )  # fmt: skip
 
     def predict(

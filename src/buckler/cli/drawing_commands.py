@@ -13,7 +13,7 @@ import typer
 
 from buckler.certificate import Bracket, rounded_down, rounded_up
 from buckler.certificates import Certificates
-from buckler.certify.sequential import Decided
+from buckler.certify.sequential import Decided, warn_of_short_ladder
 from buckler.cli import options
 from buckler.cli.options import argument, option
 from buckler.cli.terminal import FAILED, as_line, interruptible, kept_in, noise_text, say, stop
@@ -80,8 +80,9 @@ def _forecast(
         return
     rate = measure_rate(run.spec, run.executor, run.dataset)
     if most / rate > SHORT:
-        about = "" if likely is None else f"about {duration(likely() / rate)}, "
-        said = f"{about}{duration(most / rate)}" + ("" if likely is None else " at most")
+        said = duration(most / rate)
+        if likely is not None:
+            said = f"about {duration(likely() / rate)} for a typical data set, {said} at most"
         say(
             f"buckler: {len(run.dataset) if inputs is None else inputs:,} inputs, "
             f"{format(rate, ',.0f' if rate >= 10 else '.2g')} draws a second: {said}",
@@ -303,8 +304,8 @@ def decide_command(
             title = f"Certified accuracy, {noise}, alpha {alpha:g}"
             say(certificates.table(radii=asked or None).to_text(title))
         say(
-            f"{len(certificates)} inputs: {_reached(certificates, target)}; draws {draws.sum():,} in all, mean "
-            f"{draws.mean():,.0f}, median {np.median(draws):,.0f} ({noise}, alpha {alpha:g})"
+            f"{len(certificates)} inputs: {_reached(certificates, target, [*ended.values()])}; draws {draws.sum():,} "
+            f"in all, mean {draws.mean():,.0f}, median {np.median(draws):,.0f} ({noise}, alpha {alpha:g})"
         )
     if first.why:
         stop(f"{first.why}; {first.done} inputs are decided and {kept_in(out)}")
@@ -342,6 +343,8 @@ def _decide(
     with _drawing(settings, cluster, part.path, f"deciding {part.name}".rstrip(), output) as (run, show):
         data, ladder = run.dataset, target.ladder(run.spec)
         options.check_tsv(tsv, run.spec.noise, data.labels)
+        if part.level is None:  # experts of small sigma are not meant for the largest radii
+            warn_of_short_ladder(ladder, run.spec.num_classes)
         _forecast(run, output, len(data) * ladder.max_n, lambda: len(data) * typical_draws(ladder))
         try:
             decisions = decide.decide(
@@ -362,16 +365,18 @@ def _decide(
     return _Decisions(decisions, why, run.spec, labels)
 
 
-def _reached(certificates: Certificates, target: Target) -> str:
+def _reached(certificates: Certificates, target: Target, ended: Sequence[str]) -> str:
     """Return a text: how many inputs are certified to each radius of ``target``, and how many not at all.
 
-    If ``target`` has a precision in place of radii, the text is the median certified radius.
+    ``ended`` says how each ended; those that are undecided are counted apart. If ``target`` has a precision in place of
+    radii, the text is the median certified radius.
     """
-    reach = certificates.radii
+    reach, open_still = certificates.radii, np.array([how == "undecided" for how in ended])
     if target.precision is not None:
         return f"median certified radius {rounded_down(float(np.median(reach)))}"
     counts = [f"{(reach >= radius).sum()} certified to radius {rounded_down(radius)}" for radius in target.radii]
-    return f"{', '.join(counts)}, {(reach == 0.0).sum()} not"
+    counts.append(f"{((reach == 0.0) & ~open_still).sum()} not")
+    return ", ".join([*counts, f"{open_still.sum()} undecided so far"] if open_still.any() else counts)
 
 
 @dataclass(frozen=True)

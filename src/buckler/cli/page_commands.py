@@ -62,6 +62,10 @@ def report_command(
         results = [with_refutations(results[0], refutations)]
     if data is not None:
         results = [with_data(result, data) for result in results]
+    for result in results:
+        if result.planned > len(result.ids) and not output.quiet:
+            done = f"{len(result.ids)} of {result.planned} inputs"
+            say(f"buckler: {str(result.path)!r} is not finished: {done}", error=True)
     page = build_page(results, delta=delta, title=title, class_names=names, command=command_typed(), folder=out.parent)
     with atomic_write(out) as temporary:
         temporary.write_text(page, encoding="utf-8", newline="\n")

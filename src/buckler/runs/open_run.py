@@ -5,6 +5,7 @@ Settings are the fields of a ``RunSpec`` by name, from a TOML file (``read_setti
 """
 
 import time
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from buckler.errors import DamagedEvidence, InvalidInput, check_choice, check_real
+from buckler.errors import BucklerWarning, DamagedEvidence, InvalidInput, check_choice, check_real
 from buckler.files import read_text
 from buckler.runs.executor import Executor, open_ray
 from buckler.runs.spec import RunSpec, from_dict, read_toml
@@ -34,6 +35,9 @@ batches."""
 
 BATCH_ON_CUDA = 2048
 """Default number of rows (noisy copies) in a batch on a CUDA device."""
+
+LARGEST_RATIO = 1e6
+"""A sigma of so many ranges of the inputs is refused when noise is drawn: float32 would lose the input under it."""
 
 QUICK = 0.25
 """Seconds for which the speed of a model is measured by default; a batch that takes longer is finished."""
@@ -133,6 +137,14 @@ def open_run(
             value_range=draft.value_range,
             noise=draft.noise,
         ).select(every=draft.every, limit=draft.limit, ids=draft.ids)
+        width = dataset.high - dataset.low
+        if draft.sigma is not None and width < draft.sigma < LARGEST_RATIO * width:
+            warnings.warn(
+                f"sigma {draft.sigma:g} is larger than the range of the inputs, {dataset.low:g} to {dataset.high:g}: "
+                "sigma and radii are in the units of the inputs, whose range value_range declares",
+                BucklerWarning,
+                stacklevel=3,
+            )
         num_classes, device = executor.call(_describe)
         if num_classes is None:
             raise InvalidInput(f"num_classes must be given: it cannot be inferred from {draft.model!r}")

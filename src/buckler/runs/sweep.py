@@ -118,6 +118,9 @@ def sweep_runs(
     for evidence in runs:
         if caution := evidence.provenance().caution:
             warnings.warn(f"{str(evidence.root)!r}: {caution}", BucklerWarning, stacklevel=2)
+        if not evidence.complete:
+            done = f"{evidence.inputs_done} of {evidence.inputs} inputs"
+            warnings.warn(f"{str(evidence.root)!r} is not finished: {done}", BucklerWarning, stacklevel=2)
         if evidence.spec.model == IMPORTED:
             warnings.warn(f"{str(evidence.root)!r}: {NO_RIVALS}", BucklerWarning, stacklevel=2)
     cells, origins = list[SweptCell](), list[tuple[str, str]]()
