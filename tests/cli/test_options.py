@@ -102,6 +102,7 @@ NO_RADII = f"decide {DRAWN} --limit 2 --max-n 300"
 WRONG = f"refute wrong.parquet {TWIN} --data digits --attack decoupled:searches=1,steps=6,draws=8 --max-n 300"
 MEASURED = f"plan {DRAWN} --limit 6 --n 300 --rate 1000"
 DENOISER = "train digits --denoiser --sigma 1 --smallest-sigma 0.1 --classifier clean.safetensors"
+SMALL_PICTURES = "--data images --limit 2 --radii 1e-3"
 PICTURES = "--data images --ids a/0.png,b/0.png --limit 2"
 RAY = "--executor ray"
 CLUSTER = [RAY, f"--address auto + {RAY}", f"--workers 9 + {RAY}", f"--gpus-per-worker 0.5 + {RAY}"]
@@ -144,6 +145,8 @@ CHANGES: dict[str, dict[str, list[str]]] = {
             f"--radii 0.05:0.2 @ {NO_RADII} --radii 0.05,0.1", f"--precision 0.3 @ {NO_RADII} --precision 0.6",
             "--alpha 0.05", "--max-n 20", "--spec run.toml", TORCH, "--data floats.npy", "--sigma 0.5",
             "--noise grid:step=1/16", f"{HALF} + {TORCH}", "--seed 1", "--fresh-seed", "--every 2", "--limit 2",
+            "--ids 0,1", "--labels labels.npy + --data floats.npy", "--mean 0.5 + --mean 0 --std 1",
+            f"--std 9 + --mean 0 --std 1 {TORCH}", f"--resize 6 + {SMALL_PICTURES}", f"--crop 7 + {SMALL_PICTURES}",
             *OUTPUT,
         ],
         "files": [
@@ -151,6 +154,7 @@ CHANGES: dict[str, dict[str, list[str]]] = {
             "--class label + --out made.parquet", "--out made.parquet", "--tsv made.tsv",
         ],
         "err": [f"--device cuda:99 + {TORCH}", "--num-classes 11", "--value-range 0,0.5 + --data floats.npy"],
+        "call:model": [f"--channels-last + {TORCH}", f"--compile + {TORCH}", f"--dtype bfloat16 + {TORCH}"],
         "call:decide": ["--max-seconds 1000", "--batch-size 7", "--allow-other-model + --out made.parquet"],
         "call:ray": CLUSTER,
     },
@@ -225,10 +229,17 @@ CHANGES: dict[str, dict[str, list[str]]] = {
             "--accuracy 0.2 @ plan --like known --radii 0.05 --accuracy 0.3",
             f"--data floats.npy @ {MEASURED.replace('--limit 6 ', '')}",
             f"--spec run.toml @ {MEASURED.replace('--n 300 ', '')}", f"--num-classes 11 @ {MEASURED}",
-            f"--every 900 @ {MEASURED}", f"--limit 3 @ {MEASURED}", "--json",
+            f"--every 900 @ {MEASURED}", f"--limit 3 @ {MEASURED}", f"--ids 0,1 @ {MEASURED}", "--json",
         ],
-        "err": [f"--value-range 0,0.5 @ {MEASURED.replace('digits', 'floats.npy')}"],
-        "call:model": [f"{TORCH} @ {MEASURED}", f"{HALF} @ {MEASURED}", f"--device meta @ {MEASURED}"],
+        "err": [
+            f"--value-range 0,0.5 @ {MEASURED.replace('digits', 'floats.npy')}", f"--labels labels.npy @ {MEASURED}",
+            f"--resize 6 @ {MEASURED}", f"--crop 7 @ {MEASURED}",
+        ],
+        "call:model": [
+            f"{TORCH} @ {MEASURED}", f"{HALF} @ {MEASURED}", f"--device meta @ {MEASURED}",
+            f"--mean 0.5 @ {MEASURED} --mean 0 --std 1", f"--std 2 @ {MEASURED} --mean 0 --std 1",
+            f"--dtype bfloat16 @ {MEASURED}", f"--channels-last @ {MEASURED}", f"--compile @ {MEASURED}",
+        ],
     },
 }  # fmt: skip
 """Command -> part of what comes of it -> what changes that part, the option first.
@@ -268,6 +279,8 @@ REFUSED: dict[str, list[str]] = {
         "--spec nowhere.toml", "--noise lognormal", HALF, "--fresh-seed --seed 1", "--device cuda", "--out made.csv",
         "--tsv made.tsv --data floats.npy --out made.parquet", "--allow-other-model", "--n 10", "--method exact",
         "--map softmax", "--limit 0", "--every 0", "--sigma 0", "--alpha 1", "--workers 9", "--value-range 0,2",
+        "--dtype bfloat16", "--channels-last", "--compile", "--mean 0.5", "--std 2", "--labels labels.npy",
+        "--resize 6", "--crop 7", "--ids 0,nobody",
     ],
     "refute": [
         "--model nothing", "--data nowhere.npz", "--denoiser here", f"{HALF} {LINEAR}", "--method best", "--alpha 0",
@@ -318,7 +331,8 @@ REFUSED: dict[str, list[str]] = {
     ],
     "plan": [
         "--data digits", "--denoiser here", "--num-classes 9", "--every 2", "--limit 2", "--device cpu",
-        "--value-range 0,1",
+        "--value-range 0,1", "--mean 0.5", "--std 0.5", "--labels labels.npy", "--resize 6", "--crop 6", "--ids 0",
+        "--dtype float16", "--channels-last", "--compile",
         "--n 0", "--classes 1", f"--inputs 0 @ {MEASURED}", "--accuracy 2 @ plan --like known --radii 0.1",
         "--gpus 0", "--rate 0", "--noise splitting:lam=2.5 --sigma 0.5", "--radii 1,0.5", "--like nowhere",
         "--accuracy 0.2", "--accuracy 0.2 @ plan --like known", "--accuracy 0.2 @ plan --radii 0.1",

@@ -35,7 +35,7 @@ from buckler.runs.open_run import OpenRun, measure_rate, open_run
 from buckler.runs.plan import duration, typical_draws
 from buckler.runs.results import Result, read_result
 from buckler.runs.routing import Part
-from buckler.runs.spec import RunSpec, values, with_draws
+from buckler.runs.spec import RunSpec, with_draws
 from buckler.runs.store.tables import check_ending
 from buckler.session import Interrupted
 from buckler.types import MarginKind
@@ -94,17 +94,7 @@ def _forecast(
 class SampleOptions(options.RunOptions):
     """Options of ``sample`` beside those that it shares with ``decide``; each is a setting of the run."""
 
-    mean: str | None = option(
-        "Mean of each channel, subtracted inside of the model: 0.49,0.48,0.45.", group=options.MODEL_GROUP
-    )
-    std: str | None = option("Standard deviation of each channel, likewise.", group=options.MODEL_GROUP)
-    labels: str | None = option("An .npy file of labels, for data without.", group=options.MODEL_GROUP)
-    resize: int | None = option(
-        "For a folder of images: scale the shorter side.", None, "as it is", group=options.MODEL_GROUP
-    )
-    crop: int | None = option("For a folder of images: cut out the centre.", None, "whole", group=options.MODEL_GROUP)
     n: int | None = option("Draws for each input.", group=options.DRAWS_GROUP)
-    ids: str | None = option("Take these inputs: 7,20,35.", None, "all", group=options.INPUTS_GROUP)
     scores: str | None = option("Keep scores too: none, logits, softmax or sparsemax.", group=SCORES_GROUP)
     temperature: float | None = option("Temperature of softmax.", None, "1", group=SCORES_GROUP)
     runner_ups: int | None = option(
@@ -114,25 +104,9 @@ class SampleOptions(options.RunOptions):
     score_dtype: str | None = option(
         "Keep scores as float32 or, rounded, float16.", None, "float32", group=SCORES_GROUP
     )
-    dtype: str | None = option(
-        "Of a torch model: float32, bfloat16 or float16.", None, "float32", group=options.DEVICE_GROUP
-    )
-    channels_last: bool | None = option(
-        "Store images channels last, for a torch model.", None, "no", group=options.DEVICE_GROUP
-    )
-    compile: bool | None = option("Compile a torch model.", None, "no", group=options.DEVICE_GROUP)
     shard_inputs: int | None = option(
         "Inputs in a file of the run.", None, "some seconds of work", group=options.RESUME_GROUP
     )
-
-    def settings(self, **more: Any) -> dict[str, Any]:
-        """Return the settings of the ``spec`` file, if any; options that were given, and ``more``, replace them.
-
-        Lists, given as ``a,b,c``, become tuples.
-        """
-        for name, kind in {"mean": float, "std": float, "ids": str}.items():
-            more[name] = values(name, getattr(self, name), kind) or None
-        return with_draws(super().settings(**more))
 
 
 def sample_command(
@@ -168,7 +142,7 @@ def sample_command(
     """
     options.check_folder(out, "OUT")
     began, drawn = time.monotonic(), 0
-    for part in routing.parts(given.settings(), out, routing.levels_by_votes):
+    for part in routing.parts(with_draws(given.settings()), out, routing.levels_by_votes):
         options.check_given(part.settings, "model", "data", "n")
         left, path = _left(max_seconds, began) if drawn else max_seconds, cast(Path, part.path)
         if drawn and (left == 0.0 or drawn == max_samples):

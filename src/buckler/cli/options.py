@@ -122,6 +122,16 @@ class DrawOptions:
         "Put before the model: buckler:NAME, unet:WEIGHTS, diffusers:FOLDER or module:factory.", group=MODEL_GROUP
     )
     num_classes: int | None = CLASSES_OPTION
+    mean: str | None = option(
+        "Mean of each channel, subtracted inside of the model: 0.49,0.48,0.45.", group=MODEL_GROUP
+    )
+    std: str | None = option("Standard deviation of each channel, likewise.", group=MODEL_GROUP)
+    labels: str | None = option("An .npy file of labels, for data without.", group=MODEL_GROUP)
+    resize: int | None = option("For a folder of images: scale the shorter side.", None, "as it is", group=MODEL_GROUP)
+    crop: int | None = option("For a folder of images: cut out the centre.", None, "whole", group=MODEL_GROUP)
+    value_range: str | None = option(
+        "For arrays: the range of the values; bytes are spread over it.", None, "0,1", group=MODEL_GROUP
+    )
     sigma: float | None = option("Standard deviation of Gaussian noise, in the units of the input.", group=NOISE_GROUP)
     noise: str | None = option(
         "Other noise, as NAME:KEY=VALUE: grid, uniform, splitting (splitting:lam=2.5), derandomized-splitting or "
@@ -133,15 +143,23 @@ class DrawOptions:
     n0: int | None = option("Separate draws that select the class; 0: the winner.", None, "0", group=DRAWS_GROUP)
     every: int | None = option("Take every k-th input.", None, "1", group=INPUTS_GROUP)
     limit: int | None = option("Take at most this many inputs.", None, "all", group=INPUTS_GROUP)
-    value_range: str | None = option(
-        "For arrays: the range of the values; bytes are spread over it.", None, "0,1", group=MODEL_GROUP
-    )
+    ids: str | None = option("Take these inputs: 7,20,35.", None, "all", group=INPUTS_GROUP)
     device: str | None = option("Device of a torch model.", None, "cpu", group=DEVICE_GROUP)
+    dtype: str | None = option("Of a torch model: float32, bfloat16 or float16.", None, "float32", group=DEVICE_GROUP)
+    channels_last: bool | None = option(
+        "Store images channels last, for a torch model.", None, "no", group=DEVICE_GROUP
+    )
+    compile: bool | None = option("Compile a torch model.", None, "no", group=DEVICE_GROUP)
 
     def settings(self, **more: Any) -> dict[str, Any]:
-        """Return the settings of the ``spec`` file, if any; options that were given, and ``more``, replace them."""
-        lowest_and_highest = values("value_range", self.value_range, float) or None
-        return settings_from(self.spec, {**vars(self), "spec": None, "value_range": lowest_and_highest, **more})
+        """Return the settings of the ``spec`` file, if any; options that were given, and ``more``, replace them.
+
+        Lists, given as ``a,b,c``, become tuples.
+        """
+        given: dict[str, Any] = {**vars(self), "spec": None}
+        for name, kind in {"mean": float, "std": float, "value_range": float, "ids": str}.items():
+            given[name] = values(name, given[name], kind) or None
+        return settings_from(self.spec, {**given, **more})
 
 
 @dataclass(frozen=True)
