@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from buckler.certificate import LEAST_UNIFORM
-from buckler.certify.scores import score_margin_lower
+from buckler.certify.scores import as_scores, draws_of, limit_of
 from buckler.runs.store.evidence import open_evidence
 from buckler.types import FloatArray, IntArray, Limit
 
@@ -34,7 +34,13 @@ Method = Callable[[FloatArray, IntArray, FloatArray], FloatArray]
 
 def pairwise(limit: Limit, *, randomised: bool = False) -> Method:
     """Return the method of a limit, as a function of scores, labels and the uniform numbers of inputs."""
-    return lambda x, label, u: score_margin_lower(x, label, ALPHA, limit=limit, uniform=u if randomised else 1.0)
+
+    def method(x: FloatArray, label: IntArray, u: FloatArray) -> FloatArray:
+        scores, numbers = as_scores("scores", x), u if randomised else np.ones(len(x))
+        given = [draws_of(scores, i, int(label[i]), uniform=float(numbers[i])) for i in range(len(x))]
+        return np.array([limit_of(limit, draws, ALPHA, "probability") for draws in given])
+
+    return method
 
 
 METHODS: dict[str, Method] = {

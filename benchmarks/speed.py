@@ -47,7 +47,7 @@ from scipy.special import ndtr, ndtri, softmax
 import buckler
 from buckler.bounds.buehler import buehler_lower, outcome_region
 from buckler.bounds.trinomial import Trinomial, make_region, region_probability
-from buckler.certify.scores import score_margin_lower
+from buckler.certify.scores import as_scores, draws_of, limit_of
 from buckler.cli.app import SPINS
 from buckler.files import usable_cores
 from buckler.sampling.architectures import build
@@ -126,17 +126,17 @@ CASES: list[tuple[int, int, MarginKind, float | None]] = [
 
 
 def scores(_options: argparse.Namespace) -> None:
-    """Print wall and processor milliseconds of ``score_margin_lower`` with its defaults, beside the goal."""
+    """Print wall and processor milliseconds of the limit ``star`` of one input's scores, beside the goal."""
     print(f"{'n':>7} {'m':>5} {'margin':>12} {'wall ms':>9} {'cpu ms':>9} {'goal':>7}")
     for n, m, margin, goal in CASES:
         z = np.random.default_rng(0).normal(size=(n, m)) * 1.5
         z[:, 0] += 3.0 + np.log(m / 10.0)
-        rows = softmax(z, axis=1)
-        score_margin_lower(rows, 0, 1e-3, margin)
+        rows = softmax(z, axis=1)[None]
+        limit_of("star", draws_of(as_scores("scores", rows), 0, 0), 1e-3, margin)
         walls, works = [], []
         for _ in range(7):
             wall, work = time.perf_counter(), time.process_time()
-            score_margin_lower(rows, 0, 1e-3, margin)
+            limit_of("star", draws_of(as_scores("scores", rows), 0, 0), 1e-3, margin)
             walls.append(time.perf_counter() - wall)
             works.append(time.process_time() - work)
         aim = f"{goal:7.0f}" if goal else "      -"

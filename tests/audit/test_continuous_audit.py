@@ -18,9 +18,10 @@ from scipy.stats import binom
 from buckler.bounds.betting import MEANS, NO_EARLIER, Pair, cells_limit, follow, plain, star_lower
 from buckler.bounds.means import bernstein_lower, hoeffding_lower, sequence_lower
 from buckler.certify import scores
-from buckler.certify.scores import LIMITS, score_margin_lower
+from buckler.certify.scores import LIMITS
 from buckler.certify.tangents import MARGINS, SLOPES, margin_from_height, predictable_slopes
 from buckler.types import FloatArray, IntArray, Limit, MarginKind
+from tests.limits import score_margin_lower
 from tests.simulation import first_by_default, judge, simulate_misses
 
 Noise = Callable[[np.random.Generator, int, int], FloatArray]

@@ -11,8 +11,9 @@ import buckler
 from buckler.bounds.betting import star_lower
 from buckler.certificate import LEAST_UNIFORM
 from buckler.certify import scores
-from buckler.certify.scores import score_margin_lower, uniform_of
+from buckler.certify.scores import uniform_of
 from buckler.types import FloatArray, IntArray
+from tests.limits import score_margin_lower
 from tests.simulation import judge
 
 N, ALPHA = 10, 0.2

@@ -10,15 +10,15 @@ from buckler.bounds.betting import NO_EARLIER, Pair, cells_limit, star_lower
 from buckler.bounds.buehler import buehler_lower
 from buckler.bounds.means import sequence_lower
 from buckler.bounds.supremum import polynomial_ceiling
-from buckler.certify import scores
 from buckler.certify.tangents import MARGINS, SLOPES
+from tests.limits import score_margin_lower
 
 
 def near_constant_scores() -> None:
     """A window just wide enough that each of its nodes ends a cell, cut at once: one cell becomes a hundred."""
     for n, earlier, alpha in [(64, 0.705, 1e-3), (80, 0.87, 1e-6), (96, 0.76, 1e-6)]:
         rows, selection = np.tile([0.97, 0.03], (n, 1)), np.tile([earlier, 1.0 - earlier], (500_000, 1))
-        assert float(scores.score_margin_lower(rows, 0, alpha, "quantile", selection=selection)) > 0.0
+        assert float(score_margin_lower(rows, 0, alpha, "quantile", selection=selection)) > 0.0
 
 
 def slopes_that_change_at_every_draw() -> None:

@@ -11,20 +11,12 @@ from buckler.bounds.betting import earlier_moments, star_lower
 from buckler.bounds.means import bernstein_lower
 from buckler.certify import scores as continuous
 from buckler.certify.budget import rest, winner_share
-from buckler.certify.scores import (
-    Scores,
-    as_scores,
-    certify_scores,
-    draws_of,
-    largest_mean_class,
-    limit_of,
-    score_margin_lower,
-    uniform_of,
-)
+from buckler.certify.scores import Scores, as_scores, certify_scores, draws_of, largest_mean_class, limit_of, uniform_of
 from buckler.certify.settings import Sparsemax
 from buckler.certify.tangents import SLOPES, best_slopes, estimate, margin_from_height
 from buckler.errors import BucklerWarning, InvalidInput
 from buckler.types import OTHERS, FloatArray, IntArray, Limit, MarginKind
+from tests.limits import score_margin_lower
 
 LIMITS = get_args(Limit)
 
@@ -37,7 +29,6 @@ def softmax_rows(seed: int, n: int, m: int, gap: float = 3.0, spread: float = 1.
 
 
 ROWS = softmax_rows(0, 300, 5)
-PLAIN: dict[str, Any] = {"scores": ROWS, "label": 0}
 
 
 @pytest.mark.parametrize("limit", LIMITS)
@@ -281,37 +272,26 @@ def test_a_record_brings_its_names_and_map() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "word"),
+    ("scores", "word"),
     [
-        ({"scores": [[0.5, 0.4], [0.5, 0.5]]}, "draw 0"),
-        ({"scores": [[0.5, 0.5], [1.1, -0.1]]}, "draw 1"),
-        ({"scores": [[[0.5, 0.5], [0.9, 0.2]]], "label": [0]}, "input 0, draw 1"),
-        ({"scores": [[0.5, np.nan]]}, "finite"),
-        ({"scores": [[1.0, 0.0], [0.5, 0.4], [0.5, 0.4]]}, "draw 1"),
-        ({"scores": np.full((2, 3, 2), 0.5), "label": [0, 0], "selection": np.full((3, 3, 2), 0.5)}, "match scores"),
-        (
-            {"scores": np.full((2, 3, 2), 0.5), "label": [0, 0], "selection": np.full((3, 2), 0.5)},
-            "selection must have shape",
-        ),
-        ({"scores": np.full((2, 3, 2), 0.5), "label": 0}, "label"),
-        ({"scores": [0.5, 0.5]}, "shape"),
-        ({"scores": [[1.0], [1.0]]}, "two classes or more"),
-        ({"scores": [[0.5, 0.5], [1.0]]}, "rectangular"),
-        ({"label": 5}, "label must be a class from 0 to 4"),
-        ({"label": -1}, "label"),
-        ({"label": 0.5}, "label"),
-        ({"label": [0, 1]}, "label must be one class"),
-        ({"alpha": 0.0}, "alpha"),
-        ({"margin": "third"}, "margin"),
-        ({"limit": "clt"}, "limit"),
-        ({"selection": [[0.5, 0.5]]}, "selection must match scores"),
-        ({"selection": [[0.5, 0.4, 0.0, 0.0, 0.0]]}, "selection must be nonnegative"),
-        ({"scores": [[0.5, 0.5]], "limit": "bernstein"}, "at least 2 draws"),
+        ([[[0.5, 0.4], [0.5, 0.5]]], "scores must be nonnegative and sum to one.* input 0, draw 0"),
+        ([[[0.5, 0.5], [1.1, -0.1]]], "draw 1"),
+        ([[[0.5, 0.5], [0.9, 0.2]]], "input 0, draw 1"),
+        ([[[0.5, np.nan]]], "finite"),
+        ([[[1.0, 0.0], [0.5, 0.4], [0.5, 0.4]]], "draw 1"),
+        ([0.5, 0.5], "shape"),
+        ([[[1.0], [1.0]]], "two classes or more"),
+        ([[[0.5, 0.5], [1.0]]], "rectangular"),
     ],
 )
-def test_bad_input_is_refused(change: dict[str, Any], word: str) -> None:
+def test_bad_input_is_refused(scores: Any, word: str) -> None:
     with pytest.raises(InvalidInput, match=word):
-        score_margin_lower(**(PLAIN | change))
+        as_scores("scores", scores)
+
+
+def test_one_draw_is_too_few_for_a_variance() -> None:
+    with pytest.raises(InvalidInput, match="at least 2 draws for limit 'bernstein'"):
+        score_margin_lower([[0.5, 0.5]], 0, limit="bernstein")
 
 
 COPIES: list[Callable[[FloatArray], Any]] = [
@@ -358,7 +338,13 @@ def test_separate_draws_may_have_equal_scores() -> None:
         ({"sigma": 0.0}, "sigma"),
         ({"method": "exact"}, "'pairwise/star'"),
         ({"labels": [0, 0]}, "labels"),
-        ({"labels": [9]}, "labels"),
+        ({"labels": [9]}, "labels must be a class from 0 to 4"),
+        ({"labels": [-1]}, "labels"),
+        ({"labels": [0.5]}, "labels"),
+        ({"labels": 0}, "labels"),
+        ({"alpha": 0.0}, "alpha"),
+        ({"margin": "third"}, "margin"),
+        ({"selection": [[[0.5, 0.4, 0.0, 0.0, 0.0]]]}, "selection must be nonnegative"),
         ({"ids": ["a", "b"]}, "ids"),
         ({"scores": [ROWS * 0.9]}, "draw 0"),
         ({"scores": ROWS}, r"shape \[inputs, draws, classes\]"),
@@ -418,12 +404,6 @@ def test_a_number_needs_a_seed_and_an_id(options: Any, text: str) -> None:
         certify_scores([np.tile([[0.9, 0.1]], (50, 1))], sigma=0.5, labels=[0], **options)
 
 
-@pytest.mark.parametrize(("limit", "uniform"), [("star", 0.0), ("star", 1.5), ("star", np.nan), ("sequence", 0.5)])
-def test_numbers_outside_of_their_range_or_without_a_use_are_refused(limit: Limit, uniform: float) -> None:
-    with pytest.raises(InvalidInput, match="uniform"):
-        score_margin_lower(np.tile([[0.9, 0.1]], (50, 1)), 0, limit=limit, uniform=uniform)
-
-
 def record(**change: Any) -> Scores:
     given: dict[str, Any] = {
         "ids": ("a",),
@@ -461,10 +441,3 @@ def test_the_columns_of_a_record() -> None:
 def test_a_record_refuses(change: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidInput, match=named):
         record(**change)
-
-
-def test_one_number_out_of_range_among_several_is_refused() -> None:
-    rows = np.tile([[0.9, 0.1]], (2, 50, 1))
-    for numbers in ([0.5, 1.5], [0.0, 0.5]):
-        with pytest.raises(InvalidInput, match="uniform must be above 0 and at most 1"):
-            score_margin_lower(rows, [0, 0], uniform=numbers)

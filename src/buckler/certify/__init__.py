@@ -7,7 +7,7 @@ A method turns votes or scores into a lower limit of a margin; the noise turns t
   ``make_certificates``: limits -> certificates, and the class that each is about.
 - ``votes``: ``certify_votes(counts, sigma= | noise=, alpha=)``, ``vote_margin_lower(top, runner_up, n, alpha=)``; the
   two margins of known probabilities.
-- ``scores``: ``certify_scores(scores, sigma= | noise=, alpha=)``, ``score_margin_lower(scores, label, alpha=)``.
+- ``scores``: ``certify_scores(scores, sigma= | noise=, alpha=)``, ``limit_of(limit, draws, alpha, margin)``.
 - ``methods``: ``find(name)``, ``Method``, ``own_method``, ``register``: from a name to a limit.
 - ``ladder``, ``sequential``: draw until rising radii are decided, by votes or by scores.
 - ``predictions``: which class the smoothed classifier predicts: ``predict``, and the winner's test of a certificate.

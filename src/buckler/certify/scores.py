@@ -11,7 +11,7 @@ must give each of them ``budget.split_alpha(alpha, how_many)``, or choose on a s
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import cast, get_args
+from typing import cast
 
 import numpy as np
 
@@ -44,10 +44,8 @@ from buckler.certify.tangents import (
 from buckler.certify.votes import warn_of_few_draws
 from buckler.errors import (
     InvalidInput,
-    check_alpha,
     check_choice,
     check_float_array,
-    check_label,
     check_positive,
     check_whole,
     check_whole_array,
@@ -380,68 +378,24 @@ def _smallest(
 
 
 def limit_of(limit: Limit, given: ScoreDraws, alpha: float, margin: MarginKind) -> float:
-    """Return the lower limit of one input's margin by one of Buckler's limits, of unchecked arguments.
+    """Return the lower limit of one input's margin by one of Buckler's limits, the smallest against a rival.
 
-    It is the smallest limit against a rival; see ``score_margin_lower``.
+    **Guarantee.** For independent, identically distributed draws, and a class, a limit and earlier draws that do not
+    depend on them, ``P(limit > margin) <= alpha``; one-sided, fixed n, rounded down. May be negative; -inf where
+    nothing is proved.
+
+    Probability margin: a limit of ``E[X_A - X_j]``, X_A and X_j being scores of the class and of another one, is taken
+    for each j, and the smallest comes back. Quantile margin: the same of ``E[X_A - c X_j]``, turned into a margin (see
+    ``tangents``). For ``star`` the slope c is renewed step by step from the draws before, earlier ones included; limits
+    in closed form use the slope that suits the earlier draws, or c = 1 without any. Earlier draws also give the bets
+    their first mean and variance. A ``uniform`` below 1 is drawn uniformly from (0, 1] and used for this limit alone,
+    and is for ``star`` (T15a). Arguments are not checked.
+
+    >>> rows = np.tile([[0.9, 0.08, 0.02], [0.7, 0.2, 0.1]], (50, 1))
+    >>> given = draws_of(as_scores("scores", rows[None]), 0, 0)
+    >>> round(limit_of("star", given, 1e-3, "probability"), 4), round(limit_of("star", given, 1e-3, "quantile"), 4)
+    (0.5381, 1.4725)
     """
     if limit == "bernstein" and given.a.size < 2:
         raise InvalidInput("scores must hold at least 2 draws for limit 'bernstein'; got 1")
     return _first(given, alpha, limit) if margin == "probability" else _second(given, alpha, limit)
-
-
-def score_margin_lower(
-    scores: ArrayLike | Scores,
-    label: ArrayLike,
-    alpha: float = 1e-3,
-    margin: MarginKind = "probability",
-    limit: Limit = "star",
-    selection: ArrayLike | Scores | None = None,
-    *,
-    uniform: ArrayLike = 1.0,
-) -> FloatArray:
-    """Return the lower limit of class ``label``'s margin over any other class, from scores of noisy copies.
-
-    ``scores[draws, classes]`` give one number, ``[inputs, draws, classes]`` or a ``Scores`` with a label for each input
-    one number an input. ``selection`` are scores of separate draws in the same form, which only tune the limit.
-
-    **Guarantee.** For independent, identically distributed rows, and a label, a limit and a selection sample that do
-    not depend on them, ``P(limit > margin) <= alpha`` for each input; one-sided, fixed n, rounded down. May be
-    negative; -inf where nothing is proved.
-
-    Probability margin: a limit of ``E[X_A - X_j]``, X_A and X_j being scores of the class and of another one, is taken
-    for each j, and the smallest comes back. Quantile margin: the same of ``E[X_A - c X_j]``, turned into a margin (see
-    ``tangents``). For ``star`` the slope c is renewed step by step from the draws before (and from the selection
-    sample, if there is one); limits in closed form use the selection sample's slope, or c = 1 without one. The
-    selection sample also gives the bets their first mean and variance. ``uniform`` holds a number for each input, drawn
-    uniformly from (0, 1] and used for its draws alone, by which the limit ``star`` is randomised at the last draw
-    (T15a); 1 for none.
-
-    >>> rows = np.tile([[0.9, 0.08, 0.02], [0.7, 0.2, 0.1]], (50, 1))
-    >>> round(float(score_margin_lower(rows, 0)), 4), round(float(score_margin_lower(rows, 0, margin="quantile")), 4)
-    (0.5381, 1.4725)
-    """
-    check_choice("limit", limit, get_args(Limit))
-    check_choice("margin", margin, get_args(MarginKind))
-    level, single = check_alpha(alpha), False
-    if not isinstance(scores, Scores):
-        scores = check_float_array("scores", scores)
-        if single := scores.ndim == 2:
-            scores = scores[None]
-            selection = None if selection is None else cast(ArrayLike, [selection])
-    record = as_scores("scores", scores)
-    inputs = len(record.values)
-    labels = np.atleast_1d(check_label(label, record.num_classes, None if single else inputs))
-    earlier = None if selection is None else as_scores("selection", selection)
-    if earlier is not None and not np.array_equal(earlier.columns, record.columns):
-        came = f"{earlier.columns.shape} and {record.columns.shape}"
-        raise InvalidInput(f"selection must match scores in inputs and columns; got columns of shape {came}")
-    numbers = np.broadcast_to(np.asarray(uniform, dtype=np.float64), inputs).tolist()
-    if not all(0.0 < u <= 1.0 for u in numbers):
-        raise InvalidInput(f"uniform must be above 0 and at most 1; got {show(uniform)}")
-    if limit != "star" and min(numbers) < 1.0:
-        raise InvalidInput(f"uniform is for limit 'star'; got {limit!r}")
-    found = [
-        limit_of(limit, draws_of(record, i, k, earlier, u), level, margin)
-        for i, (k, u) in enumerate(zip(labels.tolist(), numbers, strict=True))
-    ]
-    return np.asarray(found[0] if single else found, dtype=np.float64)
