@@ -203,6 +203,10 @@ def test_unfinished_run_is_neither_lost_nor_mixed_up(few: Images, tmp_path: Path
     with pytest.raises(InvalidInput, match=r"another run .*data "):
         train_classifier(SHORT, dataclasses.replace(few, sha256="0" * 64), tmp_path, resume=True)
     checkpoint = checkpoint_path(SHORT, "digits", tmp_path)
+    state = torch.load(checkpoint, weights_only=True)
+    torch.save({name: value for name, value in state.items() if name != "updates"}, checkpoint)
+    with pytest.raises(InvalidInput, match=r"not a checkpoint of this program \(KeyError\)"):
+        train_classifier(SHORT, few, tmp_path, resume=True)
     checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
     with pytest.raises(InvalidInput, match="not a checkpoint"):
         train_classifier(SHORT, few, tmp_path, resume=True)

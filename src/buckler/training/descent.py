@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -151,42 +151,36 @@ def recompute_statistics(network: nn.Module, batches: Iterable[Tensor]) -> None:
 CHECKPOINT_FORMAT = "buckler-training-1"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Checkpoint:
-    """State of a training run after ``epoch`` epochs, which took ``seconds``, from which it can go on.
+def save_checkpoint(path: Path, descent: "Descent", choices: Mapping[str, Any]) -> None:
+    """Write the state of a training run, from which it can go on, to ``path``, whole or not at all.
 
-    ``choices`` holds the recipe and the checksum of its data; ``average`` and ``updates`` are of the ``WeightAverage``.
+    ``choices`` are the recipe and the checksum of its data.
     """
-
-    choices: Mapping[str, Any]
-    epoch: int
-    seconds: float
-    weights: Mapping[str, Tensor]
-    average: Mapping[str, Tensor]
-    updates: int
-    optimiser: Mapping[str, Any]
-
-
-STATE = tuple(field.name for field in fields(Checkpoint) if field.name != "choices")
-
-
-def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Write the checkpoint to ``path``, whole or not at all."""
-    values = {name: getattr(checkpoint, name) for name in STATE}
-    state = {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}
-    state |= {"format": CHECKPOINT_FORMAT, "choices": json.dumps(dict(checkpoint.choices), sort_keys=True)}
+    state = {
+        "epoch": descent.epoch,
+        "seconds": descent.seconds,
+        "weights": dict(descent.network.state_dict()),
+        "average": descent.average.values,
+        "updates": descent.average.updates,
+        "optimiser": descent.optimiser.state_dict(),
+        "format": CHECKPOINT_FORMAT,
+        "choices": json.dumps(dict(choices), sort_keys=True),
+    }
     with atomic_write(path) as temporary:
         torch.save(state, temporary)
 
 
-def load_checkpoint(path: Path, choices: Mapping[str, Any]) -> Checkpoint:
-    """Return the checkpoint at ``path``, its tensors on the CPU; one with other ``choices`` raises InvalidInput."""
+def load_checkpoint(path: Path, choices: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state in the checkpoint at ``path``, for ``Descent.restore``, its tensors on the CPU.
+
+    One with other ``choices`` raises InvalidInput.
+    """
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
         if state["format"] != CHECKPOINT_FORMAT:
             raise KeyError("format")
         found = json.loads(state["choices"])
-        parts = {name: state[name] for name in STATE}
+        parts = {name: state[name] for name in ("epoch", "seconds", "weights", "average", "updates", "optimiser")}
     except Exception as error:  # a damaged archive raises half a dozen types, none of them documented
         raise InvalidInput(f"{path} is not a checkpoint of this program ({type(error).__name__}); remove it") from None
     wanted = json.loads(json.dumps(dict(choices)))
@@ -194,7 +188,7 @@ def load_checkpoint(path: Path, choices: Mapping[str, Any]) -> Checkpoint:
     if other:
         named = ", ".join(f"{name} {found.get(name)} there and {wanted.get(name)} here" for name in other)
         raise InvalidInput(f"{path.name} belongs to another run ({named}); use its options or remove it")
-    return Checkpoint(choices=found, **parts)
+    return parts
 
 
 REPORT_EVERY = 50
@@ -289,26 +283,14 @@ class Descent:
             x = crop_and_flip(self.images[index].to(self.device, non_blocking=True), draws, flip=self.config.flip)
             yield self.task.inputs(x, draws), x, self.labels[index].to(self.device, non_blocking=True)
 
-    def state(self, choices: Mapping[str, Any]) -> Checkpoint:
-        """Return the state of the run as a ``Checkpoint`` with these ``choices``, for ``restore``."""
-        return Checkpoint(
-            choices=choices,
-            epoch=self.epoch,
-            seconds=self.seconds,
-            weights=self.network.state_dict(),
-            average=self.average.values,
-            updates=self.average.updates,
-            optimiser=self.optimiser.state_dict(),
-        )
-
-    def restore(self, state: Checkpoint) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Put the run back into the state of a checkpoint."""
-        self.network.load_state_dict(state.weights)
-        self.average.restore(state.average, state.updates)
-        self.optimiser.load_state_dict(dict(state.optimiser))
+        self.network.load_state_dict(state["weights"])
+        self.average.restore(state["average"], state["updates"])
+        self.optimiser.load_state_dict(state["optimiser"])
         for group in self.optimiser.param_groups:
             group["fused"] = self.device.type == "cuda"  # the state may come from another kind of device
-        self.epoch, self.seconds = state.epoch, state.seconds
+        self.epoch, self.seconds = state["epoch"], state["seconds"]
 
 
 def checkpoint_path(config: TrainingConfig, data: str, out: Path) -> Path:
@@ -357,7 +339,7 @@ def descend(
         while descent.epoch < config.epochs:
             begun = time.perf_counter()
             descent.run_epoch(forward, progress)  # type: ignore[arg-type]
-            save_checkpoint(checkpoint, descent.state(choices))
+            save_checkpoint(checkpoint, descent, choices)
             now = time.perf_counter()
             if max_seconds is not None and descent.epoch < config.epochs and now - start + (now - begun) > max_seconds:
                 raise TimeoutError(
