@@ -185,7 +185,7 @@ def test_certificates_say_which_router_they_rest_on(here: Path) -> None:
 
     assert run(["sample", "routed", "--spec", "spec.toml", "--quiet"]) == 0
     made = certify_composition(here / "routed", alpha=0.01)
-    assert made.inputs == 6
+    assert made.parts[0].inputs == 6
     assert isinstance(made.certificates[0], Certificate)
     assert made.certificates[0].router is not None
     assert made.certificates.first.alpha == 0.01

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -120,58 +121,38 @@ def certify_command(
     shown = options.radii_from(radii)
     if shown and output.bare:
         raise InvalidInput("--radii is for the table, which --json and --quiet leave out: give one of them")
+    kept: dict[str, Any] = {}
     if is_composition(run):
-        _certify_composition(run, method, given, out, tsv, shown, output)
-        return
-    evidence = open_evidence(run)
-    if evidence.spec.model == IMPORTED and not output.quiet:
-        say(f"buckler: {NO_RIVALS}", error=True)
-    with bar(f"certifying {evidence.inputs:,} inputs", quiet=output.bare):
-        made = certify_by_each(evidence, [method or evidence.spec.default_method], **given.keywords())
-    certificates = made.certificates[0]
-    labels = certificates.labels
-    options.check_tsv(tsv, evidence.spec.noise, labels)
-    drawn = evidence.provenance()
-    if out is not None:
-        first = certificates.first
+        if out is not None:
+            check_ending(out, (".csv",), "--out of a composition")
+        certificates, parts = certify_composition(run, method, **given.keywords())
+        levels = ", ".join(noise_text(part.spec) for part in parts[1:])
+        noise = f"router {noise_text(parts[0].spec)}, levels {levels}"
+    else:
+        evidence = open_evidence(run)
+        if evidence.spec.model == IMPORTED and not output.quiet:
+            say(f"buckler: {NO_RIVALS}", error=True)
+        with bar(f"certifying {evidence.inputs:,} inputs", quiet=output.bare):
+            made = certify_by_each(evidence, [method or evidence.spec.default_method], **given.keywords())
+        certificates, parts, noise = made.certificates[0], (evidence,), noise_text(evidence.spec)
+        first, drawn = certificates.first, evidence.provenance()
         origin = {
             "spec": evidence.spec.as_dict(), "owner": dict(evidence.manifest["owner"]), "alpha": first.alpha,
             "environment": drawn.environment, "caution": drawn.caution,
             "method": first.method, "margin": first.margin_kind, "n": given.n or evidence.spec.n,
             "class": given.certified_class, "map": given.map, "temperature": given.temperature,
         }  # fmt: skip
-        write_certificates(out, certificates, origin, labels, made.contents)
-    if drawn.caution and not output.quiet:
-        say(f"buckler: {drawn.caution}", error=True)
-    if tsv is not None and labels is not None:
-        write_log(tsv, certificates, labels)
-    _print(certificates, evidence.inputs, noise_text(evidence.spec), shown, output)
-
-
-def _certify_composition(
-    run: Path,
-    method: str | None,
-    given: options.CertifyOptions,
-    out: Path | None,
-    tsv: Path | None,
-    radii: Sequence[float],
-    output: options.OutputOptions,
-) -> None:
-    """Do what ``certify`` does for the folder of a composition."""
+        kept = {"origin": origin, "contents": made.contents}
+    labels = certificates.labels
+    options.check_tsv(tsv, parts[0].spec.noise, labels)
     if out is not None:
-        check_ending(out, (".csv",), "--out of a composition")
-    made = certify_composition(run, method, **given.keywords())
-    certificates, labels = made.certificates, made.certificates.labels
-    options.check_tsv(tsv, made.parts[0].spec.noise, labels)
-    if out is not None:
-        write_certificates(out, certificates, labels=labels)
-    for caution in {part.provenance().caution for part in made.parts} - {""}:
+        write_certificates(out, certificates, labels=labels, **kept)
+    for caution in {part.provenance().caution for part in parts} - {""}:
         if not output.quiet:
             say(f"buckler: {caution}", error=True)
     if tsv is not None and labels is not None:
         write_log(tsv, certificates, labels)
-    levels = ", ".join(noise_text(part.spec) for part in made.parts[1:])
-    _print(certificates, made.inputs, f"router {noise_text(made.parts[0].spec)}, levels {levels}", radii, output)
+    _print(certificates, parts[0].inputs, noise, shown, output)
 
 
 def _print(

@@ -139,12 +139,11 @@ def is_composition(folder: Path) -> bool:
 class CertifiedComposition(NamedTuple):
     """The certificates of a composition's run, with the true classes where known, and the runs of its parts.
 
-    ``inputs`` is the number of inputs of the whole run.
+    The first part is the router, whose inputs are those of the whole run.
     """
 
     certificates: Certificates
     parts: tuple[Evidence, ...]
-    inputs: int
 
 
 def certify_composition(
@@ -190,7 +189,7 @@ def certify_composition(
     truth = [labels[way.id] for way in drawn]
     known_labels = None if None in truth else np.array(truth, dtype=np.int64)
     certificates = Certificates.of(compose_all(drawn, chosen, alpha), labels=known_labels)
-    return CertifiedComposition(certificates, tuple(parts), router.inputs)
+    return CertifiedComposition(certificates, tuple(parts))
 
 
 def target_of(part: Part, target: Target) -> Target:
