@@ -32,7 +32,7 @@ from buckler.sampling.preprocess import as_floats, check_value_range
 from buckler.sampling.simplex import score_map
 from buckler.sampling.streams import content_id, input_ids, seed_of
 from buckler.session import Inputs, Session, run_steps
-from buckler.types import AnyArray, ArrayLike, Batches, Float32Array, FloatArray, IntArray, Label, MarginKind, Noise
+from buckler.types import AnyArray, ArrayLike, Batches, Float32Array, FloatArray, IntArray, MarginKind, Noise
 
 if TYPE_CHECKING:
     from buckler.evaluate.attacks import Attack
@@ -402,13 +402,12 @@ class Smoothed:
         classes = self.classifier.classes or range(cast(int, self.classifier.num_classes))
         if self.classifier.classes is not None:
             made = [
-                one if one.predicted is None else replace(one, predicted=self._label(cast(int, one.predicted)))
+                one
+                if one.predicted is None
+                else replace(one, predicted=to_label(self.classifier, cast(int, one.predicted)))
                 for one in made
             ]
         return Certificates.of(made, asked=len(inputs), classes=classes, decided=decided)
-
-    def _label(self, index: int) -> Label:
-        return to_label(self.classifier, index)
 
 
 SMALLEST_SIDE = 8

@@ -14,7 +14,9 @@ def compose_all(routes: Sequence[Certificate], chosen: Mapping[str, Certificate]
     the level ``budget.routed_level(alpha)``, by the ids of the inputs. Inputs that it lacks get an abstention.
     """
     return [
-        abstain(way, alpha) if way.abstained or way.id not in chosen else compose(way, chosen[way.id], alpha)
+        compose(way, chosen[way.id], alpha)
+        if not way.abstained and way.id in chosen
+        else replace(way, predicted=None, radius=0.0, margin=min(way.margin, 0.0), alpha=alpha, router=way)
         for way in routes
     ]
 
@@ -41,8 +43,3 @@ def compose(router: Certificate, expert: Certificate, alpha: float) -> Certifica
                 margin = nextafter(margin, 0.0)
             radius = found
     return replace(expert, radius=radius, margin=margin, alpha=alpha, router=router)
-
-
-def abstain(router: Certificate, alpha: float) -> Certificate:
-    """Return the abstention of a composition at level ``alpha``, given the certificate of its router."""
-    return replace(router, predicted=None, radius=0.0, margin=min(router.margin, 0.0), alpha=alpha, router=router)

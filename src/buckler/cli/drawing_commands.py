@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 import typer
@@ -39,9 +39,6 @@ from buckler.runs.spec import RunSpec, with_draws
 from buckler.runs.store.tables import check_ending
 from buckler.session import Interrupted
 from buckler.types import MarginKind
-
-if TYPE_CHECKING:
-    from buckler.evaluate.attacks import Attack
 
 SCORES_GROUP, ATTACK_GROUP = "Scores", "Attack"
 
@@ -422,11 +419,15 @@ def refute_command(
         raise InvalidInput("--figure shows accuracy and needs labels; these certificates have none")
     interrupted = False
     with _drawing(settings, cluster, None, "refuting", output) as (opened, show):
+        from buckler.evaluate.attacks import attack_named  # needs torch
+
         noise = opened.spec.noise
         total = sum(not c.abstained for c in result.groups[0])
         total = total if limit is None else min(limit, total)
         reach, value_range = reach_of(noise, max_radius, within), (opened.dataset.low, opened.dataset.high)
-        how = RefutationSettings(noise, alpha, max_n, reach, value_range, _attack(attack), first=within is not None)
+        how = RefutationSettings(
+            noise, alpha, max_n, reach, value_range, attack_named(attack), first=within is not None
+        )
         _forecast(opened, output, total * how.draws, inputs=total)
         try:
             refuted = refute.refute(
@@ -450,12 +451,6 @@ def refute_command(
         stop(f"interrupted; {len(refuted.brackets)} inputs are done and {kept_in(out)}")
     if raised is not None and strict:
         raise typer.Exit(FAILED)
-
-
-def _attack(text: str) -> "Attack":
-    from buckler.evaluate.attacks import attack_named
-
-    return attack_named(text)
 
 
 def _draw(result: Result, brackets: Sequence[Bracket], path: Path) -> None:

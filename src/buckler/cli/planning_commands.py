@@ -227,7 +227,12 @@ def audit_command(
     bound = bound_of(method, kind, alpha)
     with bar("searching truths", quiet=output.bare) as progress:
         found = audit_discrete(bound, margin=kind, num_classes=m, n=n, alpha=alpha, points=points, progress=progress)
-    studied = _power(method, bound, found, truths) if power else []
+    studied: list[Power] = []
+    if power:
+        counts = outcomes(m, n)
+        bounds = {method: bound(counts)}
+        bounds.setdefault("exact", bound_of("exact", kind, alpha)(counts))
+        studied = compare_power(bounds, counts, margin=kind, alpha=alpha, truths=truths)
     if output.as_json:
         more = {"power": [asdict(row) for row in studied]} if studied else {}
         say(json.dumps({"method": method, "passed": found.passed, **asdict(found), **more}))
@@ -277,13 +282,6 @@ def _probabilities(text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise InvalidInput(f"--truth must be probabilities separated by commas; got {text!r}") from None
-
-
-def _power(name: str, bound: CountsBound, found: Audit, truths: list[list[float]]) -> list[Power]:
-    counts = outcomes(found.num_classes, found.n)
-    bounds = {name: bound(counts)}
-    bounds.setdefault("exact", bound_of("exact", found.margin, found.alpha)(counts))
-    return compare_power(bounds, counts, margin=found.margin, alpha=found.alpha, truths=truths)
 
 
 def _show(name: str, found: Audit, studied: list[Power]) -> None:

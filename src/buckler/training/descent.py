@@ -74,11 +74,6 @@ def tuned() -> Iterator[None]:
         torch.backends.cudnn.benchmark = before
 
 
-def device_name(device: torch.device) -> str:
-    """Return the name of the device: that of the GPU, or "a CPU"."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "a CPU"
-
-
 AVERAGE_EVERY = 10
 """Training steps between updates of the average of the weights: often enough, and its many small copies cost little."""
 

@@ -30,7 +30,6 @@ from buckler.training.descent import (
     checkpoint_path,
     choose_device,
     descend,
-    device_name,
     may_compile,
     recompute_statistics,
     round_to_half,
@@ -78,7 +77,7 @@ def save_outcome(
         recipe=config.choices(),
         command=config.command(images.name, None if images.name == "digits" else images.source, own.get("classifier")),
         seconds=round(descent.seconds, 1),
-        device=device_name(descent.device),
+        device=torch.cuda.get_device_name(descent.device) if descent.device.type == "cuda" else "a CPU",
         versions={
             "buckler": __version__,
             "torch": str(torch.__version__),
