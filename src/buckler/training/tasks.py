@@ -7,7 +7,6 @@ feeds it and no step waits for another. Every draw comes from the generator pass
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -84,19 +83,6 @@ def noisy_by_splitting(images: Tensor, lam: float, generator: torch.Generator) -
     return (0.5 * (s + (images.to(torch.int64) > j))).permute(0, 3, 1, 2)
 
 
-class TrainingTask(Protocol):
-    """Protocol of what a network is trained for: what it is given, and its loss.
-
-    ``images`` are uint8 ``[batch, height, width, 3]``, cropped and mirrored; ``labels`` are their classes.
-    """
-
-    def inputs(self, images: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
-        """Return the arguments with which the network is called for these images: the noisy images first."""
-
-    def loss(self, forward: Forward, inputs: tuple[Tensor, ...], images: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean loss of what the network, ``forward``, returns for ``inputs``, made of ``images``."""
-
-
 @dataclass(frozen=True, slots=True)
 class Classify:
     """Training task: classify images under Gaussian noise (``sigma``) or, with ``lam``, under splitting noise.
@@ -170,6 +156,12 @@ class Denoise:
             losses = [answer_loss(judge(answer), labels, self.consistency) for judge in self.classifiers]
             total = total + self.weight * torch.stack(losses).mean()
         return total
+
+
+TrainingTask = Classify | Denoise
+"""What a network is trained for: its ``inputs``, and the ``loss`` of what it returns for them.
+
+``images`` are uint8 ``[batch, height, width, 3]``, cropped and mirrored; ``labels`` are their classes."""
 
 
 def answer_loss(
