@@ -86,7 +86,7 @@ def test_learns(config: TrainingConfig, few: Images, classifier: Path, tmp_path:
 def test_card_tells_of_the_classifier_behind_it(
     trained: Trained[DenoiserCard], classifier: Path, tmp_path: Path
 ) -> None:
-    card = read_card(trained.card_path)
+    card = read_card(trained.weights.with_suffix(".json"))
     assert isinstance(card, DenoiserCard)
     assert card == trained.card
     assert (card.kind, card.classifier, card.classifier_sha256) == ("denoiser", classifier.name, checksum(classifier))

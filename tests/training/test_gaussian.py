@@ -68,7 +68,7 @@ def test_learns_under_noise(trained: Trained[ClassifierCard]) -> None:
 def test_weights_are_half_and_the_card_knows_them(trained: Trained[ClassifierCard], digits: Images) -> None:
     assert {str(t.dtype) for t in tensors(trained.weights).values()} == {"torch.float16", "torch.int64"}
     assert trained.card.sha256 == hashlib.sha256(trained.weights.read_bytes()).hexdigest()
-    assert read_card(trained.card_path) == trained.card
+    assert read_card(trained.weights.with_suffix(".json")) == trained.card
     assert trained.card.data_sha256 == digits.sha256
     assert trained.card.command.startswith("buckler train digits --sigma 0.25 --arch small_conv --epochs 12")
     assert sorted(p.suffix for p in trained.weights.parent.iterdir()) == [".json", ".safetensors"]
@@ -151,7 +151,6 @@ def test_deep_network_trains(few: Images, tmp_path: Path) -> None:
     train_classifier(config, few, tmp_path, progress=seen.append)
     assert [(p.epoch, p.step, p.steps) for p in seen] == [(1, 2, 4), (2, 4, 4)]
     assert seen[-1].loss < seen[0].loss
-    assert seen[-1].seconds_left == 0.0
 
 
 def test_resnet50_trains_on_larger_images(few: Images, tmp_path: Path) -> None:

@@ -104,12 +104,10 @@ def certified_at(table: Mapping[str, Any]) -> str:
     return f"sigma {table['sigma']:g}" if "sigma" in table else f"lam {table['lam']:g}, l1"
 
 
-def write_card(folder: Path, card: ClassifierCard | DenoiserCard) -> Path:
-    """Write the card as JSON into ``folder``, under the name of its weights, and return the file's path."""
-    path = folder / f"{Path(card.weights).stem}.json"
-    with atomic_write(path) as temporary:
+def write_card(folder: Path, card: ClassifierCard | DenoiserCard) -> None:
+    """Write the card as JSON into ``folder``, under the name of its weights."""
+    with atomic_write(folder / f"{Path(card.weights).stem}.json") as temporary:
         temporary.write_text(json.dumps(asdict(card), indent=2) + "\n", encoding="utf-8")
-    return path
 
 
 def read_card(path: Path) -> ClassifierCard | DenoiserCard:

@@ -202,7 +202,6 @@ class TrainingProgress:
     steps: int
     loss: float
     rate: float
-    seconds_left: float
 
 
 class Descent:
@@ -259,10 +258,9 @@ class Descent:
                 mean = float(loss_sum) / since
                 if not mean < float("inf"):
                     raise BucklerError(f"training diverged in epoch {self.epoch + 1}: try a lower learning rate")
-                left = (time.perf_counter() - start) / count * (steps - step)
                 if report is not None:
                     rate = config.rate(step - 1, steps)
-                    report(TrainingProgress(self.epoch + 1, config.epochs, step, steps, mean, rate, left))
+                    report(TrainingProgress(self.epoch + 1, config.epochs, step, steps, mean, rate))
                 loss_sum, since = torch.zeros_like(loss_sum), 0
         self.epoch, self.seconds = self.epoch + 1, self.seconds + time.perf_counter() - start
 

@@ -42,17 +42,16 @@ AnyCard = TypeVar("AnyCard", ClassifierCard, DenoiserCard)
 
 @dataclass(frozen=True, slots=True)
 class Trained(Generic[AnyCard]):
-    """Result of a training: the path of the weights, that of the network's card, and the card itself."""
+    """Result of a training: the path of the weights, beside which the network's card lies, and the card itself."""
 
     weights: Path
-    card_path: Path
     card: AnyCard
 
 
 def save_outcome(
     descent: Descent, images: Images, out: Path, card_of: Callable[..., AnyCard], **own: Any
 ) -> Trained[AnyCard]:
-    """Write the network of a finished training run and its card to the folder ``out``; return the paths and the card.
+    """Write the network of a finished training run and its card to the folder ``out``; return the path and the card.
 
     ``card_of`` is the class of the card and ``own`` the fields that only this class has. The checkpoint is removed.
     """
@@ -86,9 +85,9 @@ def save_outcome(
         },
         **own,
     )
-    path = write_card(out, card)
+    write_card(out, card)
     checkpoint_path(config, images.name, out).unlink(missing_ok=True)
-    return Trained(weights, path, card)
+    return Trained(weights, card)
 
 
 STATISTICS_BATCHES = 100
