@@ -14,7 +14,7 @@ import numpy as np
 from buckler.certificate import ABSTAINED, RANDOMISED, Certificate, Claim
 from buckler.certificates import Certificates
 from buckler.certify import budget
-from buckler.certify.methods import ENUMERATED, Method, Reads, find, sound_method
+from buckler.certify.methods import ENUMERATED, Method, Reads, sound_method
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_label, check_positive, check_risk
 from buckler.noise import as_noise, check_margin, default_margin
 from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind, Noise, ScoreDtype, SimplexMap
@@ -99,14 +99,13 @@ def make_settings(
     margin: MarginKind | None = None,
     scores: Scoring | None = None,
     seed: int | None = None,
-    sound: bool = True,
 ) -> Settings:
     """Return settings of certificates, checked: Gaussian noise of standard deviation ``sigma``, or else ``noise``.
 
-    ``method`` and ``margin`` have defaults for the noise and for votes or ``scores``. ``sound=False`` admits a method
-    without a guarantee, for comparisons. For noise whose copies are enumerated alpha is 0 and the votes are exact, so
-    no method can be named. A randomised method needs the seed of the noise, or another one that was chosen before the
-    draws were seen.
+    ``method`` and ``margin`` have defaults for the noise and for votes or ``scores``; a method named must have a
+    guarantee, a ``Method`` itself need not. For noise whose copies are enumerated alpha is 0 and the votes are exact,
+    so no method can be named. A randomised method needs the seed of the noise, or another one that was chosen before
+    the draws were seen.
     """
     given = as_noise(sigma, noise)
     reads: Reads = "votes" if scores is None else "scores"
@@ -120,7 +119,7 @@ def make_settings(
         rule = method
     else:
         default = DEFAULT_METHODS[reads] if scores is None or seed is None else RANDOMISED
-        rule = (sound_method if sound else find)(method or default, reads)
+        rule = sound_method(method or default, reads)
     if rule.randomised and seed is None:
         raise InvalidInput(f"seed must be given with method {rule.name!r}, which draws one number for each input")
     kind = check_choice("margin", margin or default_margin(given), get_args(MarginKind))

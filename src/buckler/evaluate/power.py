@@ -110,19 +110,18 @@ def compare_power(
     alpha: float,
     truths: Sequence[ArrayLike],
     power: float = 0.5,
-    points: int = 40,
 ) -> list[Power]:
     """Return, for each truth, the power of several bounds and the best possible, at a target that favours none of them.
 
     ``bounds`` maps a name to the lower limits of all outcomes ``counts[outcomes, classes]``. A bound's power is the
     probability that its limit exceeds the target, which is a margin at which the best test of level ``alpha`` has the
     given ``power``. ``truths`` hold the classes' probabilities, the certified class first; those without a target are
-    left out (``neutral_target``). ``points`` is that of ``least_favourable``.
+    left out (``neutral_target``).
     """
     m, made = counts.shape[1], []
 
     def null(target: float) -> FloatArray:
-        return multinomial_pmf(counts, least_favourable(margin, target, m, points))
+        return multinomial_pmf(counts, least_favourable(margin, target, m, points=40))
 
     for row in truths:
         p = _check_truth(row, m)

@@ -40,8 +40,8 @@ def accuracy_plot(curves: Sequence[Curve], path: Path, title: str, *, ylabel: st
     _save(accuracy_figure(curves, title, ylabel=ylabel), [path])
 
 
-def bracket_plot(curve: BracketCurve, path: Path, title: str, norm: str = "l2") -> None:
-    """Write a figure of accuracy against distance to the file ``path``, which ends in .png, .pdf or .svg.
+def bracket_plot(curve: BracketCurve, path: Path, title: str) -> None:
+    """Write a figure of accuracy against l2 distance to the file ``path``, which ends in .png, .pdf or .svg.
 
     It has the certified curve, which is a lower limit, the refuted one, an upper limit, and the unknown between them.
     """
@@ -51,9 +51,7 @@ def bracket_plot(curve: BracketCurve, path: Path, title: str, norm: str = "l2") 
         axes.fill_between(r, curve.known, curve.refuted, step="post", color="0.5", alpha=0.2, label="unknown")
         axes.plot(r, curve.refuted, "--", color=PALETTE[1], label="at most: not refuted", drawstyle="steps-post")
         axes.plot(r, curve.certified, "-", color=PALETTE[0], label="at least: certified", drawstyle="steps-pre")
-        axes.set(
-            xlabel=f"distance r ({norm})", ylabel="accuracy", title=title, ylim=(0.0, 1.02), xlim=(0.0, float(r[-1]))
-        )
+        axes.set(xlabel="distance r (l2)", ylabel="accuracy", title=title, ylim=(0.0, 1.02), xlim=(0.0, float(r[-1])))
         axes.legend()
     _save(figure, [path])
 
