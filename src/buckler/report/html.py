@@ -153,7 +153,7 @@ class RunPage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Page:
-    """Content of a page about runs; all curves have one grid of radii from 0.
+    """Content of a page about at least one run; all curves have one grid of at least two radii, from 0.
 
     ``promise`` is the guarantee of every certificate in words. ``card`` is the ``Entry`` of the board that the page is
     about, or None.
@@ -165,13 +165,6 @@ class Page:
     promise: str
     class_names: Sequence[str] | None = None
     card: object = None
-
-    def __post_init__(self) -> None:
-        if not self.runs or not self.series:
-            raise InvalidInput("a report needs at least one run with certificates; got none")
-        radii = self.series[0].curve.radii
-        if radii.size < 2 or any(not np.array_equal(one.curve.radii, radii) for one in self.series):
-            raise InvalidInput("curves must share one grid of at least two radii")
 
     @property
     def value(self) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -188,12 +188,11 @@ def _own_labels(labels: list[Any]) -> tuple[Label, ...] | None:
 def to_indices(classifier: Classifier, labels: Any, inputs: int, name: str) -> IntArray:
     """Return the column of the logits for each of the user's ``labels``, one label for each of ``inputs`` inputs.
 
-    A label that is none of the classifier's classes raises InvalidInput, which calls the argument ``name``.
+    A label that is none of the classifier's classes raises InvalidInput, which calls the argument ``name``. An
+    ``Engine`` of the classifier was made before, so its number of classes is known.
     """
     if classifier.classes is None:
-        if classifier.num_classes is None:
-            raise InvalidInput("num_classes must be given: it cannot be inferred from this model")
-        return check_label(labels, classifier.num_classes, inputs, name)
+        return check_label(labels, cast(int, classifier.num_classes), inputs, name)
     given = np.asarray(labels)
     if given.shape != (inputs,):
         raise InvalidInput(f"{name} must be one class for each of the {inputs} inputs; got shape {given.shape}")
