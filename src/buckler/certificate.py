@@ -145,6 +145,11 @@ class Claim:
     def __post_init__(self) -> None:
         """Raise InvalidInput for fields that contradict one another, UnsoundMethod for a method that is not sound."""
         if self.sound and tie_of(self.method) is None:
+            if isinstance(self.method, str) and self.method.startswith(OWN):
+                raise UnsoundMethod(
+                    f"method {show(self.method)} is not registered in this process: import the module that makes it, "
+                    "or name it to a command, as --method package.module:NAME"
+                )
             raise UnsoundMethod(f"method {show(self.method)} has no guarantee and cannot issue a certificate")
         if self.method != ENUMERATED_METHOD:
             check_alpha(self.alpha)

@@ -123,6 +123,14 @@ def test_a_bound_that_cannot_be_audited_is_named_in_one_line(capsys: pytest.Capt
         assert len(error.strip().splitlines()) == 1
 
 
+def test_a_failed_bound_of_ones_own_names_the_margin_that_it_was_read_as(capsys: pytest.CaptureFixture[str]) -> None:
+    audit = ["audit", "bounds_for_audit:honest", "--n", "10", "--alpha", "0.05", "--points", "8"]
+    assert run([*audit, "--margin", "probability"]) == 0
+    assert "quantile margin" not in capsys.readouterr().out
+    assert run(audit) == 0
+    assert "read as a limit of the quantile margin; --margin probability is for" in capsys.readouterr().out
+
+
 def test_an_unsound_method_is_audited_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["audit", "published", "--n", "10", "--alpha", "0.05", "--points", "4", "--fail"]) == 1
     shown = capsys.readouterr().out

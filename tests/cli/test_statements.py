@@ -35,6 +35,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("overlapping", slice(59, 70), {"seed": 1}),
         ("noisier", slice(60, 90), {"sigma": 0.2, "seed": 1}),
         ("votes", slice(0, 60), {"scores": "none"}),
+        ("fewer", slice(60, 90), {"seed": 1, "n": 60}),
     ):
         sample(spec(**{**settings, **changes}), classifier, from_arrays(X[part], Y[part]), home / name)
     sample(spec(**settings), classifier, from_arrays(X[:5]), home / "unlabelled")
@@ -147,6 +148,11 @@ def test_every_label_may_have_its_threshold(here: Path, capsys: pytest.CaptureFi
     assert str(made) in text
     assert "probability at least 0.8, whichever class that is, over calibration inputs" in text
     assert "whichever" not in told(capsys, *line[:-1])
+
+
+def test_by_default_both_runs_use_the_most_draws_that_both_have(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shared = told(capsys, "conformal", here / "known", here / "fewer", "--radius", "0.02", "--alpha", "0.2")
+    assert "of 50 votes" in shared
 
 
 def test_scores_of_stored_logits(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

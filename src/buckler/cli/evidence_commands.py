@@ -329,7 +329,7 @@ def conformal_command(
     radius: float = option("How far an input may have been moved.", ...),
     alpha: float = option("Error probability of a set.", 0.1),
     n: int | None = option(
-        "Use the first n draws: one of the runs' checkpoints.", None, f"the largest up to {USUALLY_USED}"
+        "Use the first n draws: one of both runs' checkpoints.", None, f"the largest up to {USUALLY_USED}"
     ),
     scores: bool = option("Count scores above a threshold in place of votes.", False),
     by_label: bool = option("Give every label a threshold of its own: sets cover given the label.", False),
@@ -352,15 +352,16 @@ def conformal_command(
         pair = getattr(known.spec, what), getattr(new.spec, what)
         if pair[0] != pair[1]:
             raise InvalidInput(f"both runs must be drawn alike; their {what} are {pair[0]} and {pair[1]}")
-    draws = max((p for p in known.spec.checkpoints if p <= USUALLY_USED), default=None) if n is None else n
+    shared = {*known.spec.checkpoints} & {*new.spec.checkpoints}
+    draws = max((p for p in shared if p <= USUALLY_USED), default=None) if n is None else n
     votes, other_votes = known.counts(draws), new.counts(draws)
     if {*votes.contents} & {*other_votes.contents}:
         raise InvalidInput("the runs must be of different inputs; an input of the test is in the calibration too")
     values, others = (_scores(known, draws), _scores(new, draws)) if scores else (votes.values, other_votes.values)
-    shared = {*votes.ids} & {*other_votes.ids}
-    if known.spec.seed == new.spec.seed and shared:
+    twice = {*votes.ids} & {*other_votes.ids}
+    if known.spec.seed == new.spec.seed and twice:
         raise InvalidInput(
-            f"the runs must not share noise; both have seed {new.spec.seed} and an input named {min(shared)!r}: draw "
+            f"the runs must not share noise; both have seed {new.spec.seed} and an input named {min(twice)!r}: draw "
             f"the test with another --seed"
         )
     if votes.labels is None:

@@ -238,6 +238,8 @@ def audit_command(
         say(json.dumps({"method": method, "passed": found.passed, **asdict(found), **more}))
     elif not output.quiet:
         _show(method, found, studied)
+        if not found.passed and ":" in method and kind == "quantile":
+            say("It was read as a limit of the quantile margin; --margin probability is for a difference of shares.")
     if fail and not found.passed:
         raise typer.Exit(FAILED)
 
