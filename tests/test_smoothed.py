@@ -613,3 +613,12 @@ def test_every_option_is_tried(door: str) -> None:
     known = {"self", "x", "certificates", "progress"}  # refutations of certificates: tests/test_session.py
     tried = {name for key, changes in CHANGES.items() if key.split()[0] == door for name in changes}
     assert tried == inspect.signature(getattr(buckler.Smoothed, door)).parameters.keys() - known
+
+
+def test_help_names_types_and_does_not_spell_them_out() -> None:
+    doors: list[Any] = [
+        buckler.certify_votes, buckler.certify_scores, buckler.population_accuracy, buckler.RobustConformal.calibrate,
+    ]  # fmt: skip
+    for holder in (Smoothed, buckler.Routed, buckler.Certificates):
+        doors += [method for name, method in vars(holder).items() if inspect.isfunction(method) and name[0] != "_"]
+    assert [door for door in doors if "numpy._typing" in str(inspect.signature(door))] == []

@@ -147,8 +147,8 @@ class Claim:
         if self.sound and tie_of(self.method) is None:
             if isinstance(self.method, str) and self.method.startswith(OWN):
                 raise UnsoundMethod(
-                    f"method {show(self.method)} is not registered in this process: import the module that makes it, "
-                    "or name it to a command, as --method package.module:NAME"
+                    f"method {show(self.method)} cannot issue a certificate, since it is not registered in this "
+                    "process: import the module that makes it, or name it to a command, as --method package.module:NAME"
                 )
             raise UnsoundMethod(f"method {show(self.method)} has no guarantee and cannot issue a certificate")
         if self.method != ENUMERATED_METHOD:

@@ -4,6 +4,8 @@ They are held as arrays, a million in some tens of megabytes; a single record is
 count, draw or write certificates are loaded when a method asks for them.
 """
 
+from __future__ import annotations  # so that help() shows ArrayLike, and not what it stands for
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from html import escape
@@ -78,7 +80,7 @@ class Certificates(Sequence[Certificate]):
     labels: IntArray | None = None
     classes: Sequence[Label] | None = None
     asked: int = -1
-    decided: Sequence["Decided"] | None = None
+    decided: Sequence[Decided] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", tuple(self.ids))
@@ -87,7 +89,7 @@ class Certificates(Sequence[Certificate]):
         if self.asked < 0:
             object.__setattr__(self, "asked", len(self))
 
-    def checked(self) -> "Certificates":
+    def checked(self) -> Certificates:
         """Return self after checking all certificates; InvalidInput names one whose fields contradict each other."""
         columns = (self.abstained, self.radii, self.margins, self.n, self.n0)
         rows = zip(*(column.tolist() for column in columns), strict=True)
@@ -106,8 +108,8 @@ class Certificates(Sequence[Certificate]):
         labels: IntArray | None = None,
         classes: Sequence[Label] | None = None,
         asked: int = -1,
-        decided: Sequence["Decided"] | None = None,
-    ) -> "Certificates":
+        decided: Sequence[Decided] | None = None,
+    ) -> Certificates:
         """Return the ``Certificates`` that hold these single records in their order, with the other fields as given."""
         made = list(certificates)
         kinds: dict[tuple[Any, ...], tuple[int, Claim]] = {}
@@ -129,7 +131,7 @@ class Certificates(Sequence[Certificate]):
             decided,
         )
 
-    def by_kind(self) -> "list[Certificates]":
+    def by_kind(self) -> list[Certificates]:
         """Return one ``Certificates`` for each kind (noise, method, margin and alpha), in the order of first use."""
         if self.kind is None:
             return [self]
@@ -152,8 +154,8 @@ class Certificates(Sequence[Certificate]):
     @overload
     def __getitem__(self, where: SupportsIndex) -> Certificate: ...  # type: ignore[overload-overlap]  # of an array too
     @overload
-    def __getitem__(self, where: slice | AnyArray | Sequence[int]) -> "Certificates": ...
-    def __getitem__(self, where: SupportsIndex | slice | AnyArray | Sequence[int]) -> "Certificate | Certificates":
+    def __getitem__(self, where: slice | AnyArray | Sequence[int]) -> Certificates: ...
+    def __getitem__(self, where: SupportsIndex | slice | AnyArray | Sequence[int]) -> Certificate | Certificates:
         if isinstance(where, slice) or np.ndim(cast(Any, where)):
             # A slice, positions or a mask choose several; an empty list is of no type, and chooses nothing.
             every = np.arange(len(self))
@@ -196,7 +198,7 @@ class Certificates(Sequence[Certificate]):
         *,
         delta: float = 1e-3,
         label: str | None = None,
-    ) -> "Curve":
+    ) -> Curve:
         """Return certified accuracy at each of ``radii``, or without labels the share certified, with its band (T19).
 
         The band's lower end ``low`` holds at all radii at once with probability ``1 - delta``. ``labels`` are the true
@@ -231,7 +233,7 @@ class Certificates(Sequence[Certificate]):
             )
         return self.curve(labels, radii).accuracy
 
-    def table(self, labels: ArrayLike | None = None, radii: ArrayLike | None = None) -> "TextTable":
+    def table(self, labels: ArrayLike | None = None, radii: ArrayLike | None = None) -> TextTable:
         """Return a table of certified accuracy at ``radii``, or without labels of the share certified, rounded down.
 
         ``labels`` are the true classes, by default the field ``labels``. Radii are by default those that were decided

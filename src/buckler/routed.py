@@ -6,6 +6,8 @@ router's certified radius, nor the chosen classifier's prediction within its own
 not within the smaller of both (T36). ``refute`` looks for points at which it does change.
 """
 
+from __future__ import annotations  # so that help() shows ArrayLike, and not what it stands for
+
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -176,7 +178,7 @@ class Routed:
         within: float | None = None,
         alpha: float = 1e-3,
         max_n: int | None = None,
-        attack: "Attack | None" = None,
+        attack: Attack | None = None,
         seed: int | None = 0,
         ids: Sequence[str] | None = None,
     ) -> list[Refutation]:

@@ -1,5 +1,7 @@
 """A smoothed classifier in memory: a model and noise -> predictions, certificates and refutations of inputs."""
 
+from __future__ import annotations  # so that help() shows ArrayLike, and not what it stands for
+
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -271,7 +273,7 @@ class Smoothed:
         within: float | None = None,
         alpha: float = 1e-3,
         max_n: int | None = None,
-        attack: "Attack | None" = None,
+        attack: Attack | None = None,
         seed: int | None = 0,
         ids: Sequence[str] | None = None,
         progress: bool | Show | None = None,
@@ -315,7 +317,7 @@ class Smoothed:
         self._run("refuting", steps, session, inputs, progress, made)
         return made
 
-    def as_module(self, draws: int = 32) -> "SmoothedModule":
+    def as_module(self, draws: int = 32) -> SmoothedModule:
         """Return a ``torch.nn.Module`` from a batch to the mean scores over ``draws`` fresh noisy copies of each input.
 
         It has gradients, so tools for attacks and explanations take it; its output is an estimate and no certificate.

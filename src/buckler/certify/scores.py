@@ -8,6 +8,8 @@ Each limit holds alone. Whoever looks at several methods, temperatures or prefix
 must give each of them ``budget.split_alpha(alpha, how_many)``, or choose on a selection sample.
 """
 
+from __future__ import annotations  # so that help() shows ArrayLike, and not what it stands for
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b

@@ -15,6 +15,8 @@ The two margins between the certified class A and another class j, of which that
 - second or *quantile* margin: ``Phi^-1(p_A) - Phi^-1(p_j)``.
 """
 
+from __future__ import annotations  # so that help() shows ArrayLike, and not what it stands for
+
 import warnings
 from bisect import bisect_left
 from collections.abc import Sequence

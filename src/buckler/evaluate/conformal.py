@@ -6,6 +6,8 @@ probability p can become. With h from ``bounds.bernstein``, ``E h(K) <= s(p)``, 
 ``1 - h(K)`` at *clean* calibration inputs chooses k0 (T34): no limit of any probability is needed.
 """
 
+from __future__ import annotations  # so that help() shows ArrayLike, and not what it stands for
+
 from fractions import Fraction
 from math import fsum, sqrt
 from typing import Self

@@ -5,6 +5,8 @@ smoothed classifier is right everywhere within r. With h from ``bounds.bernstein
 and inputs, so a lower limit of the mean of h(K) over inputs is one of the certified accuracy (T32).
 """
 
+from __future__ import annotations  # so that help() shows ArrayLike, and not what it stands for
+
 from dataclasses import dataclass
 from math import ceil, inf, log, nextafter, sqrt
 from typing import Any, NamedTuple
