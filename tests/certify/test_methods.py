@@ -72,7 +72,7 @@ def test_a_method_declared_sound_by_name_issues_certificates_under_that_name() -
     whole = buckler.certify_votes([[90, 10]], sigma=0.5, labels=[0], method="top_class")[0]
     assert (certificate.method, certificate.margin) == ("own:half", 0.5 * whole.margin)
     with pytest.raises(
-        UnsoundMethod, match="'own:elsewhere' cannot .* it is not registered in this process: import the module"
+        UnsoundMethod, match=r"'own:elsewhere' cannot .* it is not registered in this process: import the module"
     ):
         replace(certificate, method="own:elsewhere")
     assert register(Method("own:half", "votes", half, sound=True)).sound  # the same again is no harm

@@ -141,6 +141,8 @@ def test_a_model_is_measured_its_time_forecast_and_slow_ones_get_small_batches(
     kept = open_evidence(tmp_path / "run")
     assert kept.spec.batch_size == 32  # of two seconds at most
     assert kept.counts().ids == ("0", "1", "2")
+    assert run(["sample", "run", *from_model, "--n", "100", "--max-seconds", "1e-9"]) == 3
+    assert "27 inputs, 20 draws a second: 2.2 minutes\n" in capsys.readouterr().err
     assert run(["sample", "run", *from_model, "--n", "100", "--quiet"]) == 0
     written = sum(path.stat().st_size for path in (tmp_path / "run" / "shards").iterdir())
     assert written / 1.5 < told["evidence_bytes"] < 1.5 * written

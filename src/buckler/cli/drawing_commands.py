@@ -36,6 +36,7 @@ from buckler.runs.plan import duration, typical_draws
 from buckler.runs.results import Result, read_result
 from buckler.runs.routing import Part
 from buckler.runs.spec import RunSpec, with_draws
+from buckler.runs.store.folder import shard_ranges
 from buckler.runs.store.tables import check_ending
 from buckler.session import Interrupted
 from buckler.types import MarginKind
@@ -145,7 +146,9 @@ def sample_command(
         if drawn and (left == 0.0 or drawn == max_samples):
             stop(f"stopped at the limit before {path}")
         with _drawing(part.settings, cluster, path, f"sampling {part.name}".rstrip(), output) as (run, advance):
-            _forecast(run, output, len(run.dataset) * (run.spec.n + run.spec.n0))
+            there = sum(span.count for span in shard_ranges(path, len(run.dataset)))
+            left_over = max(len(run.dataset) - there, 0)
+            _forecast(run, output, left_over * (run.spec.n + run.spec.n0), inputs=left_over)
             try:
                 done = sample.sample(
                     run.spec,
