@@ -21,8 +21,7 @@ from buckler.certify import scores
 from buckler.certify.scores import LIMITS
 from buckler.certify.tangents import MARGINS, SLOPES, margin_from_height, predictable_slopes
 from buckler.types import FloatArray, IntArray, Limit, MarginKind
-from tests.limits import score_margin_lower
-from tests.simulation import first_by_default, judge, simulate_misses
+from tests.simulation import first_by_default, judge, score_margin_lower, simulate_misses
 
 Noise = Callable[[np.random.Generator, int, int], FloatArray]
 

@@ -13,8 +13,7 @@ from buckler.certificate import LEAST_UNIFORM
 from buckler.certify import scores
 from buckler.certify.scores import uniform_of
 from buckler.types import FloatArray, IntArray
-from tests.limits import score_margin_lower
-from tests.simulation import judge
+from tests.simulation import judge, score_margin_lower
 
 N, ALPHA = 10, 0.2
 NUMBERS: FloatArray = np.arange(1, 26) / 25

@@ -11,7 +11,7 @@ from buckler.bounds.buehler import buehler_lower
 from buckler.bounds.means import sequence_lower
 from buckler.bounds.supremum import polynomial_ceiling
 from buckler.certify.tangents import MARGINS, SLOPES
-from tests.limits import score_margin_lower
+from tests.simulation import score_margin_lower
 
 
 def near_constant_scores() -> None:

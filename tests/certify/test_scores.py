@@ -16,7 +16,7 @@ from buckler.certify.settings import Sparsemax
 from buckler.certify.tangents import SLOPES, best_slopes, estimate, margin_from_height
 from buckler.errors import BucklerWarning, InvalidInput
 from buckler.types import OTHERS, FloatArray, IntArray, Limit, MarginKind
-from tests.limits import score_margin_lower
+from tests.simulation import score_margin_lower
 
 LIMITS = get_args(Limit)
 

@@ -26,6 +26,7 @@ import numpy as np
 import pytest
 
 import buckler
+from benchmarks import networks, routing
 from buckler import certificate
 from buckler.certify import methods
 from buckler.cli.app import run
@@ -386,3 +387,22 @@ def test_the_notebook_runs_and_shows_what_is_kept(tmp_path: Path) -> None:
     said = "".join(output.get("text", "") for cell in fresh.cells for output in cell.get("outputs", []))
     certified, refuted = map(float, re.search(r"certified up to (\S+), refuted from (\S+),", said).groups())  # type: ignore[union-attr]
     assert 0.0 < certified < refuted < 2.0
+
+
+def numbers_in(row: str) -> tuple[float, ...]:
+    """Return the numbers in the cells of a table's row, without those of its first cell."""
+    cells = re.split(r"\|| {2,}", row.strip().strip("|"))[1:]
+    return tuple(float(cell) for cell in cells if re.fullmatch(r"\s*\d+(\.\d+)?\s*", cell))
+
+
+@pytest.mark.parametrize(("program", "page", "rows"), [(networks, "measured.md", 11), (routing, "noise.md", 3)])
+def test_a_table_is_what_its_command_prints(
+    program: object, page: str, rows: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "argv", ["a benchmark"])
+    program.main()  # type: ignore[attr-defined]
+    printed = [row for line in capsys.readouterr().out.splitlines() if len(row := numbers_in(line)) > 3]
+    assert len(printed) == rows
+    shown = {numbers_in(line) for line in (DOCS / page).read_text(encoding="utf-8").splitlines()}
+    assert set(printed) <= shown
