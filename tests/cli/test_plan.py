@@ -186,3 +186,27 @@ def test_the_size_on_disk_is_about_that_of_a_shard(classes: int, n: int, tmp_pat
         writer.append(0, Shard(ids, labels, hashes, selection, counts, None, 1, drawn_by=record))
     written = sum(path.stat().st_size for path in (tmp_path / "shards").iterdir())
     assert written / 2.5 < evidence_size(spec, inputs, files=1) < 2.5 * written
+
+
+COMPILES = """
+SECONDS, SEEN = 0.0, set()
+class Model:
+    def __call__(self, batch):
+        global SECONDS
+        SECONDS += len(batch) / 130 + (0 if len(batch) in SEEN else 2)
+        SEEN.add(len(batch))
+        return batch[:, :3] * 1.0
+def make(): return Model()
+"""
+
+
+def test_a_model_that_compiles_for_each_size_of_batch_is_measured_without_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "model_that_compiles.py").write_text(COMPILES)
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).uniform(size=(30, 4)).astype("f4"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.monotonic", lambda: getattr(sys.modules.get("model_that_compiles"), "SECONDS", 0.0))
+    model = ["--model", "model_that_compiles:make", "--num-classes", "3", "--data", "x.npy", "--sigma", "0.5"]
+    assert run(["plan", *model, "--n", "100", "--radii", "0.1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rate"] == pytest.approx(130.0)

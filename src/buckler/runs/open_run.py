@@ -192,19 +192,25 @@ def measure_rate(spec: RunSpec, executor: Executor, dataset: Dataset, seconds: f
 def _rate(
     spec: RunSpec, ids: Sequence[str], x: Float32Array, seconds: float, classifier: Classifier, threads: int | None
 ) -> float:
-    engine, rows = spec.engine(classifier, threads), 1
+    engine, rows, each = spec.engine(classifier, threads), 1, inf
     most = spec.noise.total or (spec.batch_size if seconds <= QUICK else inf)
+
+    def time_of(rows: int) -> float:
+        began = time.monotonic()
+        engine.votes(x, ids, "selection", rows)
+        return max(time.monotonic() - began, 1e-6)
+
     with engine.session():
-        engine.votes(x, ids, "selection", 1)  # the first call may load or compile
+        time_of(1)  # the first call may load or compile
         end = time.monotonic() + seconds
         while True:
-            began = time.monotonic()
-            engine.votes(x, ids, "selection", rows)
-            now = time.monotonic()
-            took = max(now - began, 1e-6)
-            larger = int(min(8 * rows, rows * (end - now) / took, most))
+            took = time_of(rows)
+            if took > 1.5 * rows * each:  # slower than its rows one by one: it compiled for a batch of this size
+                took = min(took, time_of(rows))
+            each = took / rows
+            larger = int(min(8 * rows, (end - time.monotonic()) / each, most))
             if larger <= rows:
-                return rows / took
+                return 1.0 / each
             rows = larger
 
 
