@@ -189,3 +189,14 @@ def test_certificates_say_which_router_they_rest_on(here: Path) -> None:
     assert isinstance(made.certificates[0], Certificate)
     assert made.certificates[0].router is not None
     assert made.certificates.first.alpha == 0.01
+
+
+def test_parts_under_other_noise_are_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sample", "routed", "--spec", "spec.toml", "--quiet"]) == 0
+    (here / "routed" / "router").rename(here / "old")
+    router = ["--model", "models_of_levels:far", "--num-classes", "2", "--data", "points.npz", "--n", "50"]
+    np.savez(here / "points.npz", x=X, y=np.array(LABELS) // 2)
+    noise = ["--noise", "uniform:lam=0.5", "--value-range=-4,4"]
+    assert run(["sample", "routed/router", *router, *noise, "--quiet"]) == 0
+    assert run(["certify", "routed"]) == 2
+    assert "'routed/router' must be drawn under Gaussian noise; got uniform" in capsys.readouterr().err

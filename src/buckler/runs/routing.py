@@ -163,6 +163,9 @@ def certify_composition(
     of_expert: CertifyKeywords = {**of_router, "certified_class": asked.get("certified_class")}
 
     def certified(evidence: Evidence, keywords: CertifyKeywords) -> tuple[Certificates, dict[str, str]]:
+        noise = evidence.spec.noise
+        if (noise.name, noise.norm) != ("gaussian", "l2"):
+            raise InvalidInput(f"{str(evidence.root)!r} must be drawn under Gaussian noise; got {noise.describe()}")
         made = certify_by_each(evidence, [method or "exact"], **keywords)
         return made.certificates[0], dict(zip(made.certificates[0].ids, made.contents, strict=True))
 
