@@ -18,6 +18,8 @@ MODELS = """
 import numpy as np
 def far():
     return lambda batch: np.stack([0 * batch[:, 0], batch[:, 0]], axis=1)
+def wide():
+    return lambda batch: np.eye(4)[[1] * len(batch)]
 def right():
     return lambda batch: np.stack([0 * batch[:, 1], batch[:, 1], batch[:, 0] - 9], axis=1)
 """
@@ -91,11 +93,16 @@ def test_a_radius_is_decided_where_router_and_expert_have_it(here: Path, capsys:
     wanted = in_python().certify_until(X, radii=[0.1, 0.2, 1.0], max_n=20_000, ids=[str(i) for i in range(6)])
     assert [one["radius"] for one in made] == wanted.radii.tolist() == [1.0, 0.2, 0.2, 0.0, 0.0, 0.2]
     assert {one["alpha"] for one in made} == {1e-3}
+    assert {one["router"]["alpha"] for one in made} == {routed_level(1e-3)}
+    assert [one["decision"] for one in made] == ["certified", *["given up"] * 5]
     before = {path.name: path.read_bytes() for path in (here / "decided").iterdir()}
     assert sorted(before) == ["level0.parquet", "level1.parquet", "router.parquet"]
     (here / "decided" / "level1.parquet").unlink()
     assert run([*decide, "--max-seconds", "1e-9"]) == 3
-    assert "time is up before decided/level0.parquet. Go on with: buckler decide" in capsys.readouterr().err
+    cut = capsys.readouterr()
+    assert "time is up; 3 inputs are decided and kept in decided. Go on with: buckler decide" in cut.err
+    assert "2 certified to radius 0.100, 2 certified to radius 0.200, 0 certified to radius 1.000" in cut.out
+    assert "1 not, 3 undecided so far" in cut.out
     assert run(decide) == 0
     assert {path.name: path.read_bytes() for path in (here / "decided").iterdir()} == before
     said = capsys.readouterr().out
@@ -142,6 +149,7 @@ def test_an_input_whose_level_changes_with_n_is_an_abstention(here: Path, capsys
         ("sigma = 0.25", "sigma = 0.25\nsigmas = 1", "an expert has an unknown setting 'sigmas'"),
         ("sigma = 0.25", "sigma = 1", "experts must have different sigmas"),
         ("sigma = 0.25", "sigma = -1", "sigma of an expert must be"),
+        ("sigma = 0.25", 'sigma = 0.25\ndtype = "float99"', "dtype must be"),
         ("sigma = 0.25", "", "an expert must be a table with a model and a sigma"),
         ("sigma = 0.5", "sigma = 0.5\nnum_classes = 3", "num_classes of the router must be that of its experts, 2"),
         ("[router]", "[other]", "a composition must have a table [router] and at least two tables [[experts]]"),
@@ -167,7 +175,47 @@ def test_other_commands_say_what_reads_a_composition(here: Path, capsys: pytest.
     assert run(["certify", "routed", "--temperature", "1"]) == 2
     assert "a composition certifies votes" in capsys.readouterr().err
     assert run(["plan", "--spec", "spec.toml"]) == 2
+    assert "a composition cannot be planned as one" in capsys.readouterr().err
+    assert run(["sample", "routed/level0", "--spec", "spec.toml"]) == 2
+    assert "the folder of a composition must be one of its own; got 'routed/level0'" in capsys.readouterr().err
     del here
+
+
+def test_what_a_part_has_for_itself_is_no_option_too(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "spec.toml").write_text(SPEC.replace("[router]", "[router]\nn = 1000"))
+    for command in (["sample", "routed", "--n", "100"], ["decide", "--radii", "0.1", "--out", "d", "--max-n", "100"]):
+        assert run([*command, "--spec", "spec.toml", "--quiet"]) == 2
+        assert "n is given as an option and in a table of the file" in capsys.readouterr().err
+    assert run(["sample", "routed", "--spec", "spec.toml", "--seed", "3", "--quiet"]) == 0
+    assert open_evidence(here / "routed" / "router").spec.n == 1000
+    assert {open_evidence(here / "routed" / name).spec.seed for name in ("router", "level0", "level1")} == {3}
+
+
+def test_a_composition_is_decided_within_one_budget(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    decide = ["decide", "--radii", "0.1", "--spec", "spec.toml", "--out", "decided", "--quiet", "--max-n"]
+    assert run([*decide, "500"]) == 0
+    before = {path.name: path.read_bytes() for path in (here / "decided").iterdir()}
+    assert run([*decide, "2000"]) == 2
+    assert "max_n of a composition must stay what it was, 500; got 2000" in capsys.readouterr().err
+    assert run([*decide, "500"]) == 0
+    assert {path.name: path.read_bytes() for path in (here / "decided").iterdir()} == before
+    np.save(here / "bare.npy", X)
+    assert run([*decide[:-3], "other", "--max-n", "500", "--data", "bare.npy", "--class", "label"]) == 2
+    assert "class 'label' needs labels" in capsys.readouterr().err
+    assert not (here / "other").exists()
+
+
+def test_experts_of_other_classes_are_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = SPEC.replace("num_classes = 3\n", "").replace("sigma = 0.25", "sigma = 0.25\nnum_classes = 3")
+    (here / "spec.toml").write_text(
+        text.replace(
+            'model = "models_of_levels:right"\nsigma = 1.0',
+            'model = "models_of_levels:wide"\nsigma = 1.0\nnum_classes = 4',
+        )
+    )
+    assert run(["sample", "routed", "--spec", "spec.toml", "--quiet"]) == 0
+    assert run(["certify", "routed"]) == 2
+    assert "experts must have the same number of classes" in capsys.readouterr().err
 
 
 def test_parts_of_other_inputs_are_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,7 +243,7 @@ def test_parts_under_other_noise_are_refused(here: Path, capsys: pytest.CaptureF
     assert run(["sample", "routed", "--spec", "spec.toml", "--quiet"]) == 0
     (here / "routed" / "router").rename(here / "old")
     router = ["--model", "models_of_levels:far", "--num-classes", "2", "--data", "points.npz", "--n", "50"]
-    np.savez(here / "points.npz", x=X, y=np.array(LABELS) // 2)
+    np.savez(here / "points.npz", x=np.round(255 * X) / 255, y=np.array(LABELS) // 2)
     noise = ["--noise", "uniform:lam=0.5", "--value-range=-4,4"]
     assert run(["sample", "routed/router", *router, *noise, "--quiet"]) == 0
     assert run(["certify", "routed"]) == 2

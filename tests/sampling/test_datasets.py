@@ -155,6 +155,12 @@ def test_class_folders_named_by_other_numbers_than_their_labels_warn(tmp_path: P
         data = open_dataset(tmp_path)
     assert data.labels is not None
     assert data.labels.tolist() == [0, 1, 2]
+    for name in (".cache", "0", "1", "2"):
+        (tmp_path / "right" / name).mkdir(parents=True)
+        Image.new("RGB", (2, 2)).save(tmp_path / "right" / name / "a.png")
+    right = open_dataset(tmp_path / "right").labels
+    assert right is not None
+    assert right.tolist() == [0, 1, 2]
 
 
 def test_a_folder_with_a_table_of_labels(tmp_path: Path) -> None:

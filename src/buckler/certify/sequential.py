@@ -341,7 +341,7 @@ class AnytimeTest:
         )
 
 
-MOST_CHECKED = 10_000
+MOST_CHECKED = 1_000_000
 """Largest number of draws up to which ``warn_of_short_ladder`` searches for the fewest that can certify."""
 
 MOST_DRAWS_NAMED = 1e9
@@ -354,6 +354,8 @@ def warn_of_short_ladder(ladder: Ladder, num_classes: int) -> None:
     Of a ladder for a precision, whose radii nobody asked for, only the first counts.
     """
     asked = ladder.radii[:1] if ladder.precision is not None else ladder.radii
+    if _reached(ladder.max_n, replace(ladder, radii=asked[-1:], precision=None), num_classes):
+        return
     rung = _reached(ladder.max_n, replace(ladder, radii=asked, precision=None), num_classes)
     if rung == len(asked):
         return
@@ -364,7 +366,11 @@ def warn_of_short_ladder(ladder: Ladder, num_classes: int) -> None:
     # n draws of one class have probability top^n at the margin's edge, which alpha must exceed.
     log_top = float(log_ndtr(margin / 2.0)) if ladder.margin == "quantile" else log1p((margin - 1.0) / 2.0)
     needed = log(ladder.alpha) / log_top if log_top < 0.0 else inf
-    many = f"it takes more than {needed:,.0f}" if needed < MOST_DRAWS_NAMED else "no number of draws is enough"
+    many = (
+        f"it takes more than {max(needed, MOST_CHECKED):,.0f}"
+        if needed < MOST_DRAWS_NAMED
+        else "no number of draws is enough"
+    )
     warnings.warn(
         f"max_n = {ladder.max_n} draws cannot certify radius {asked[rung]:g} at alpha = {ladder.alpha:g}, even if "
         f"all are of one class: {f'max_n must be at least {enough}' if enough in draws else many}",

@@ -59,7 +59,7 @@ def _drawing(
             with open_run(settings, cluster, out) as run, shown as advance:
                 yield run, advance
         except KeyboardInterrupt:
-            stop("interrupted before anything was drawn")
+            stop(f"interrupted before {doing} began")
 
 
 SHORT = 5.0
@@ -74,7 +74,7 @@ def _forecast(
     inputs: int | None = None,
 ) -> None:
     """Print how long ``most`` draws take at the speed of the model, and ``likely`` ones, where that is long."""
-    if output.bare:
+    if output.bare or most == 0:
         return
     rate = measure_rate(run.spec, run.executor, run.dataset)
     if most / rate > SHORT:
@@ -140,7 +140,7 @@ def sample_command(
     """
     options.check_folder(out, "OUT")
     began, drawn = time.monotonic(), 0
-    for part in routing.parts(with_draws(given.settings()), out, routing.levels_by_votes):
+    for part in routing.parts(with_draws(given.settings()), out, routing.levels_by_votes, given=options.chosen(given)):
         options.check_given(part.settings, "model", "data", "n")
         left, path = _left(max_seconds, began) if drawn else max_seconds, cast(Path, part.path)
         if drawn and (left == 0.0 or drawn == max_samples):
@@ -246,29 +246,34 @@ def decide_command(
     options.check_outputs(tsv=tsv)
     if allow_other_model and out is None:
         raise InvalidInput("--allow-other-model is for going on with the file of --out; give --out")
-    began, made = time.monotonic(), list[_Decisions]()
-    for part in routing.parts(merged, out, routing.levels_by_decisions, ".parquet"):
-        left = _left(max_seconds, began) if made else max_seconds
+    chosen = options.chosen(given) | (set() if max_n is None else {"n"})
+    began, made, why = time.monotonic(), list[_Decisions](), ""
+    for part in routing.parts(merged, out, routing.levels_by_decisions, ".parquet", chosen):
+        left = _left(max_seconds, began) if any(one.drawn for one in made) else max_seconds
         if made and left == 0.0:
-            stop(f"time is up before {part.path}")
+            why = "time is up"
+            break
         made.append(_decide(part, target, left, allow_other_model, cluster, tsv, output))
-        if made[-1].why and part.name:
-            stop(f"{made[-1].why}; {made[-1].done} inputs are decided and {kept_in(part.path)}")
+        if why := made[-1].why:
+            break
     first, *others = made
+    if part.name and first.why:
+        stop(f"{why}; {first.done} inputs are decided by the router and {kept_in(part.path)}")
     noise, certificates = noise_text(first.spec), Certificates.of(one.certificate for one in first.decisions)
+    ended = {one.certificate.id: str(one.decision) for one in first.decisions}
+    drawn = {one.certificate.id: one.certificate.n for one in first.decisions}
     if part.name:
-        noise, certificates = (
-            f"a router among {first.spec.num_classes} levels",
-            routing.compose_decisions(first.decisions, [one for other in others for one in other.decisions], alpha),
-        )
+        of_experts = {one.certificate.id: one for other in others for one in other.decisions}
+        noise = f"a router among {first.spec.num_classes} levels"
+        certificates = routing.compose_decisions(first.decisions, list(of_experts.values()), alpha)
+        for route in first.decisions:
+            name, expert = route.certificate.id, of_experts.get(route.certificate.id)
+            ended[name] = routing.ending_of(route, expert)
+            drawn[name] += 0 if expert is None else expert.certificate.n
     if first.labels:
         certificates = replace(certificates, labels=np.array([first.labels[name] for name in certificates.ids]))
     if tsv is not None and certificates.labels is not None and certificates:
         write_log(tsv, certificates, certificates.labels)
-    ended, drawn = dict[str, str](), dict.fromkeys(certificates.ids, 0)
-    for one in (one for each in made for one in each.decisions):
-        ended[one.certificate.id] = one.decision
-        drawn[one.certificate.id] += one.certificate.n
     if output.as_json:
         for certificate in certificates:
             say(json.dumps({**as_line(certificate), "decision": ended[certificate.id]}))
@@ -281,15 +286,19 @@ def decide_command(
             f"{len(certificates)} inputs: {_reached(certificates, target, [*ended.values()])}; draws {draws.sum():,} "
             f"in all, mean {draws.mean():,.0f}, median {np.median(draws):,.0f} ({noise}, alpha {alpha:g})"
         )
-    if first.why:
-        stop(f"{first.why}; {first.done} inputs are decided and {kept_in(out)}")
+    if why:
+        stop(f"{why}; {sum(how != 'undecided' for how in ended.values())} inputs are decided and {kept_in(out)}")
 
 
 class _Decisions(NamedTuple):
-    """What one run of ``decide`` returned; ``why`` says why it stopped before its end, and is empty at its end."""
+    """What one run of ``decide`` returned, after so many draws of this call (``drawn``).
+
+    ``why`` says why it stopped before its end, and is empty at its end.
+    """
 
     decisions: list[Decided]
     why: str
+    drawn: int
     spec: RunSpec
     labels: dict[str, int]
 
@@ -312,12 +321,20 @@ def _decide(
         options.check_outputs(out=part.path)
         check_ending(part.path, (".parquet",), "--out")
     options.check_given(part.settings, "model", "data")
-    target = routing.target_of(part, target)
-    settings, why = settings_to_decide(part.settings, target), "time is up"
+    by_label, target = target.certified_class == "label", routing.target_of(part, target)
+    settings, why, drawn = settings_to_decide(part.settings, target), "time is up", [0]
+    routing.check_budget(part, settings["n"])
+
+    def progress(decided: int, draws: int) -> None:
+        drawn[0] = draws
+        show(decided, len(data), draws)
+
     with _drawing(settings, cluster, part.path, f"deciding {part.name}".rstrip(), output) as (run, show):
         data, ladder = run.dataset, target.ladder(run.spec)
         options.check_tsv(tsv, run.spec.noise, data.labels)
-        if part.level is None:  # experts of small sigma are not meant for the largest radii
+        if by_label and data.labels is None:
+            raise InvalidInput("class 'label' needs labels, and this data has none")
+        if part.level in {None, -1}:  # experts of small sigma are not meant for the largest radii
             warn_of_short_ladder(ladder, run.spec.num_classes)
         _forecast(run, output, len(data) * ladder.max_n, lambda: len(data) * typical_draws(ladder))
         try:
@@ -329,14 +346,14 @@ def _decide(
                 part.path,
                 max_seconds=max_seconds,
                 allow_other_model=allow_other_model,
-                progress=lambda decided, drawn: show(decided, len(data), drawn),
+                progress=progress,
             )
         except Interrupted as interrupt:
             why, decisions = "interrupted", interrupt.done
     if sum(made.decision != "undecided" for made in decisions) == len(data):
         why = ""
     labels = {} if data.labels is None else dict(zip(data.ids, data.labels.tolist(), strict=True))
-    return _Decisions(decisions, why, run.spec, labels)
+    return _Decisions(decisions, why, drawn[0], run.spec, labels)
 
 
 def _reached(certificates: Certificates, target: Target, ended: Sequence[str]) -> str:

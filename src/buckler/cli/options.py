@@ -224,6 +224,11 @@ class OutputOptions:
         return self.as_json or self.quiet
 
 
+def chosen(given: DrawOptions) -> set[str]:
+    """Return the names of the settings that options on the command line give."""
+    return {name for name, value in vars(given).items() if value is not None and value is not False and name != "spec"}
+
+
 def check_given(settings: Mapping[str, Any], *names: str) -> None:
     """Raise InvalidInput unless ``settings`` hold all of ``names``, and ``sigma`` or ``noise``."""
     for name in (*names, *(() if "noise" in settings else ("sigma",))):

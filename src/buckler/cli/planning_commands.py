@@ -95,6 +95,8 @@ def plan_command(
         return
     check_whole("gpus", gpus, 1)
     settings: dict[str, Any] = {"n": MAX_N, **given.settings(n=n)}
+    if {"router", "experts"} & settings.keys():
+        raise InvalidInput("a composition cannot be planned as one: plan its router and its experts one by one")
     if "sigma" not in settings and "noise" not in settings:
         settings["sigma"] = SIGMA
     smoothing = as_noise(settings.get("sigma"), settings.get("noise"), settings.get("noise_parameters"))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from buckler.certificate import Certificate
+    from buckler.certificate import Claim
     from buckler.runs.spec import RunSpec
 
 DONE, FAILED, MISTAKE, INTERRUPTED = 0, 1, 2, 3
@@ -41,9 +41,13 @@ def escaped(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
-def as_line(certificate: "Certificate") -> dict[str, Any]:
-    """Return a certificate as a dict for one line of JSON; an infinite margin, which JSON lacks, becomes None."""
-    return {key: value if value != -inf else None for key, value in certificate.as_dict().items()}
+def as_line(certificate: "Claim") -> dict[str, Any]:
+    """Return a certificate as a dict for one line of JSON; an infinite margin, which JSON lacks, becomes None.
+
+    Where a smoothed router chose the noise level, its own record is under ``router``.
+    """
+    line = {key: value if value != -inf else None for key, value in certificate.as_dict().items()}
+    return line if certificate.router is None else {**line, "router": as_line(certificate.router)}
 
 
 def noise_text(spec: "RunSpec") -> str:

@@ -6,7 +6,7 @@ in the folder of ``sample``, files in that of ``decide``. Level k has the k-th s
 inputs that the router sends there.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -19,13 +19,13 @@ from buckler.certificates import Certificates
 from buckler.certify.budget import routed_level
 from buckler.certify.composition import compose_all
 from buckler.certify.sequential import Decided
-from buckler.errors import InvalidInput, StoreError, check_positive, show
+from buckler.errors import InvalidInput, StoreError, check_positive, check_risk, show
 from buckler.runs.certify import CertifyKeywords, certify_by_each
 from buckler.runs.decide import Target
-from buckler.runs.spec import FIELDS
+from buckler.runs.spec import FIELDS, from_dict
 from buckler.runs.store.evidence import Evidence, open_evidence
 from buckler.runs.store.folder import MANIFEST
-from buckler.runs.store.tables import read_decisions
+from buckler.runs.store.tables import read_decisions, read_origin
 from buckler.sampling.datasets import Dataset
 
 ROUTER, EXPERTS = "router", "experts"
@@ -70,19 +70,28 @@ Levels = Callable[[Path], Mapping[str, int]]
 """Function from the path of the router's finished run to the level of each input, by id, where it has one."""
 
 
-def parts(settings: Mapping[str, Any], out: Path | None, levels: Levels, ending: str = "") -> Iterator[Part]:
+def parts(
+    settings: Mapping[str, Any], out: Path | None, levels: Levels, ending: str = "", given: Collection[str] = ()
+) -> Iterator[Part]:
     """Yield the runs that ``settings`` name: a single one, kept at ``out``, or the parts of a composition.
 
     Those are kept in the folder ``out``, under names with this ``ending``. The router comes first; each must be
     finished before the next is asked for, since ``levels`` tells from the router's run which inputs an expert gets.
+    ``given`` are the settings that options of the command gave, which a part cannot have for itself.
     """
     if not {ROUTER, EXPERTS} & settings.keys():
         yield Part(dict(settings), out)
         return
     if out is None:
         raise InvalidInput("--out must be given for a router and its experts: the folder that keeps them")
+    if out.suffix == ".parquet" or (out / MANIFEST).is_file():
+        raise InvalidInput(f"the folder of a composition must be one of its own; got {str(out)!r}")
     router, experts = _checked(settings)
     shared = {name: value for name, value in settings.items() if name not in {ROUTER, EXPERTS}}
+    for part in (router, *experts):
+        if twice := sorted(part.keys() & set(given)):
+            raise InvalidInput(f"{twice[0]} is given as an option and in a table of the file: leave one of them out")
+        from_dict({"num_classes": 2, "n": 1, **shared, **part})  # a mistake is told before anything is drawn
     file = out / (ROUTER + ending)
     yield Part({**shared, **router, "num_classes": len(experts)}, file, -1)
     chosen = levels(file)
@@ -158,7 +167,7 @@ def certify_composition(
     """
     if asked.get("map") is not None or asked.get("temperature") is not None:
         raise InvalidInput("map and temperature are for scores; a composition certifies votes")
-    alpha = 1e-3 if asked.get("alpha") is None else cast(float, asked["alpha"])
+    alpha = check_risk(1e-3 if asked.get("alpha") is None else cast(float, asked["alpha"]))
     of_router: CertifyKeywords = {**asked, "alpha": routed_level(alpha), "certified_class": None}
     of_expert: CertifyKeywords = {**of_router, "certified_class": asked.get("certified_class")}
 
@@ -179,6 +188,8 @@ def certify_composition(
         made, contents = certified(evidence, of_expert)
         if any(values.get(name) != value for name, value in contents.items()):
             raise InvalidInput(f"{str(evidence.root)!r} must hold inputs of the router, and holds others")
+        if len(parts) > 1 and parts[-1].spec.num_classes != evidence.spec.num_classes:
+            raise InvalidInput(f"experts must have the same number of classes; {str(evidence.root)!r} has another")
         if len(parts) > 1 and not parts[-1].spec.sigma < evidence.spec.sigma:  # type: ignore[operator]
             raise InvalidInput(f"sigma must rise with the level; {str(evidence.root)!r} has {evidence.spec.sigma}")
         parts.append(evidence)
@@ -206,6 +217,23 @@ def target_of(part: Part, target: Target) -> Target:
     if part.level < 0 and rule == "label":
         rule = "winner"
     return replace(target, alpha=routed_level(target.alpha), certified_class=rule)
+
+
+def check_budget(part: Part, n: int) -> None:
+    """Raise InvalidInput if a router was decided with another budget than ``n`` draws: its levels might change."""
+    if part.level == -1 and part.path is not None and part.path.is_file():
+        before = read_origin(part.path).get("spec", {}).get("n")
+        if before != n:
+            raise InvalidInput(f"max_n of a composition must stay what it was, {before}; got {n}: use another folder")
+
+
+def ending_of(route: Decided, expert: Decided | None) -> str:
+    """Return how an input of a composition ended, in the words of ``Decided.decision``."""
+    if route.decision == "undecided" or route.certificate.abstained:
+        return route.decision
+    if expert is None or expert.decision == "undecided":
+        return "undecided"
+    return expert.decision if route.decision == "certified" else route.decision
 
 
 def compose_decisions(routes: Sequence[Decided], chosen: Sequence[Decided], alpha: float) -> Certificates:

@@ -101,10 +101,10 @@ class Bottleneck(nn.Module):
 class Network(nn.Module):
     """Standardise, extract features, average over the image, and one linear layer: images -> logits.
 
-    ``image_shape`` are the channels, height and width of its images; None for a height and width that are not known.
+    ``buckler_image_shape`` are the channels, height and width of its images, None where they are not known.
     """
 
-    image_shape: tuple[int, int | None, int | None] = (3, None, None)
+    buckler_image_shape: tuple[int, int | None, int | None] = (3, None, None)
 
     def __init__(self, features: nn.Sequential, width: int, num_classes: int) -> None:
         """Join ``features``, with ``width`` channels at the end, and the other parts; initialise convolutions as He."""

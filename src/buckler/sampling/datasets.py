@@ -315,17 +315,19 @@ def open_folder(folder: Path, *, resize: int | None = None, crop: int | None = N
 
 def _by_class(folder: Path) -> tuple[list[Path], list[int] | None]:
     """Return the images of each subfolder with its number; where there are none, those of the folder, unlabelled."""
-    homes = sorted(p for p in folder.iterdir() if p.is_dir())
-    classes = [_images_in(home) for home in homes]
-    names = [home.name for home in homes]
-    if all(map(str.isdecimal, names)) and (other := [k for k, name in enumerate(names) if int(name) != k]):
+    homes = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+    classes = {home.name: _images_in(home) for home in homes}
+    files = [path for inside in classes.values() for path in inside]
+    labels = [k for k, inside in enumerate(classes.values()) for _ in inside]
+    others = [(k, name) for k, (name, inside) in enumerate(classes.items()) if inside and name != str(k)]
+    if others and all(name.isdecimal() for name, inside in classes.items() if inside):
+        label, name = others[0]
         warnings.warn(
-            f"class folders are numbered in the order of their names: the images in {names[other[0]]!r} have label "
-            f"{other[0]}; a table labels.csv (file,label) gives other labels",
+            f"class folders are numbered in the order of their names: the images in {name!r} have label {label}; a "
+            "table labels.csv (file,label) gives other labels",
             BucklerWarning,
             stacklevel=2,
         )
-    files, labels = [path for inside in classes for path in inside], [k for k, p in enumerate(classes) for _ in p]
     if files:
         return files, labels
     if unlabelled := _images_in(folder):

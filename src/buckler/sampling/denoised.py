@@ -78,7 +78,7 @@ class Denoised(nn.Module):
         # In this order: the number of classes is read off the last layer.
         self.denoiser, self.to_classifier = denoiser, to_classifier
         self.classifier = check_module("classifier", classifier)
-        self.image_shape = getattr(classifier, "image_shape", ()) if to_classifier is None else ()
+        self.buckler_image_shape = getattr(classifier, "buckler_image_shape", ()) if to_classifier is None else ()
 
     def forward(self, x: Tensor) -> Any:
         """Return the classifier's output for images ``x`` with noise, after the denoiser."""

@@ -89,7 +89,7 @@ def load_model(name: str, num_classes: int | None = None, *, normalise: bool = T
     if colon and head == "buckler":
         card, path = bundled(tail, "classifier")
         network = load_network(path)
-        network.image_shape = (3, card.height, card.width)
+        network.buckler_image_shape = (3, card.height, card.width)
         return network, weight_files(path)
     if colon and head in ARCHITECTURE_NAMES:
         return load_network(Path(tail), head, num_classes), weight_files(Path(tail))

@@ -143,7 +143,7 @@ class TorchClassifier(Classifier):
 
     def _logits(self, call: Any, batch: Tensor) -> Tensor:
         # A network that averages over the image takes any size, and standardising makes three channels of one.
-        wanted, came = getattr(self.module, "image_shape", ()), tuple(batch.shape[1:])
+        wanted, came = getattr(self.module, "buckler_image_shape", ()), tuple(batch.shape[1:])
         if wanted and (
             len(came) != 3 or any(size not in {None, given} for size, given in zip(wanted, came, strict=True))
         ):
