@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import buckler  # noqa: E402
-from buckler.errors import InvalidInput  # noqa: E402
+from buckler.errors import BucklerWarning, InvalidInput  # noqa: E402
 from buckler.sampling.classifiers import as_classifier  # noqa: E402
 from buckler.sampling.denoised import Denoised, Diffusion, schedule  # noqa: E402
 from buckler.sampling.models import resolve_model  # noqa: E402
@@ -94,6 +94,14 @@ def test_sigma_is_one_that_the_denoiser_was_made_for() -> None:
     assert list(pair.files) == ["cifar10-resnet20x3-clean.safetensors", "denoiser/cifar10-denoiser.safetensors"]
     with pytest.raises(InvalidInput, match="denoiser must be buckler:NAME"):
         resolve_model(name, denoiser="somewhere", sigma=0.25)
+
+
+def test_a_denoiser_warns_of_another_classifier_than_its_own() -> None:
+    denoiser = f"buckler:{MODELS / 'cifar10-denoiser'}"
+    own = resolve_model(f"buckler:{MODELS / 'cifar10-resnet20x3-clean'}", denoiser=denoiser, sigma=0.25)
+    assert own.num_classes == 10  # without a warning, which would be an error here
+    with pytest.warns(BucklerWarning, match="was trained through a classifier of its own, and behind it"):
+        resolve_model(f"buckler:{MODELS / 'cifar10-resnet110-sigma0.12'}", denoiser=denoiser, sigma=0.25)
 
 
 def test_normalisation_lies_between_denoiser_and_classifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

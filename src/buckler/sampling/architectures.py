@@ -217,10 +217,12 @@ class UNet(nn.Module):
     """The denoiser: ``unet(x, sigma)`` is an estimate of the clean images, from noisy images ``x``.
 
     ``sigma`` is the noise's standard deviation: one number, or one for each image. ``sigmas`` are the smallest and the
-    largest that the network was trained for, where that is known.
+    largest that the network was trained for, and ``classifiers`` the checksums of the classifiers that it was trained
+    through, where that is known.
     """
 
     sigmas: tuple[float, float] = (0.0, math.inf)
+    classifiers: frozenset[str] = frozenset()
 
     def __init__(self, widths: tuple[int, int, int] = (64, 112, 112), blocks: int = 2) -> None:
         """Build the network: ``widths`` channels at its three resolutions, and ``blocks`` blocks each, down and up."""

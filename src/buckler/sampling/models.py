@@ -14,6 +14,7 @@ Weights are read from safetensors, or by ``torch.load(weights_only=True)``: neit
 """
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -21,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
-from buckler.errors import InvalidInput, MissingExtra, check_whole, show
+from buckler.errors import BucklerWarning, InvalidInput, MissingExtra, check_whole, show
 from buckler.files import checksum, parse_json, read_text
 from buckler.sampling.classifiers import Classifier, Normalized, as_classifier, is_module
 from buckler.sampling.weights import load_denoiser, load_network, weight_files
@@ -60,6 +61,14 @@ def resolve_model(
         if not is_module(model):
             raise InvalidInput(f"denoiser needs a model that is a torch module; got {show(model)}")
         cleaner, its_files = resolve_denoiser(denoiser)
+        judges: frozenset[str] = getattr(cleaner, "classifiers", frozenset())
+        if judges and not judges & set(files.values()):
+            warnings.warn(
+                f"denoiser {denoiser!r} was trained through a classifier of its own, and behind it {name!r} may "
+                "certify far less: compare both before you rely on it",
+                BucklerWarning,
+                stacklevel=2,
+            )
         from buckler.sampling.denoised import Denoised
 
         model = Denoised(cleaner, model, sigma=sigma)
@@ -113,6 +122,7 @@ def resolve_denoiser(name: str) -> tuple[Any, Mapping[str, str]]:
         network = load_denoiser(path)
         if isinstance(card, DenoiserCard):
             network.sigmas = (card.smallest_sigma, card.sigma)
+            network.classifiers = frozenset(card.classifier_sha256.split(", "))
         return network, weight_files(path)
     if colon and head == "diffusers":
         _need_torch()
