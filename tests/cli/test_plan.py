@@ -110,6 +110,13 @@ def test_a_plan_under_another_noise(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*PLAN, "--noise", "derandomized-splitting:lam=0.5"]) == 2
 
 
+def test_radii_that_n_draws_cannot_certify_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*PLAN, "--n", "100", "--sigma", "0.5", "--radii", "0.25,1.5"]) == 0
+    assert "max_n = 100 draws cannot certify radius 1.5" in capsys.readouterr().err
+    assert run([*PLAN, "--n", "10", "--sigma", "0.1"]) == 0
+    assert capsys.readouterr().err == ""  # nobody asked for the default radius
+
+
 MODEL = """
 import numpy as np
 ROWS = 0

@@ -9,7 +9,9 @@ from typing import Any, cast, get_args
 import numpy as np
 import typer
 
+from buckler.certify.ladder import Ladder
 from buckler.certify.methods import sound_methods
+from buckler.certify.sequential import warn_of_short_ladder
 from buckler.certify.votes import votes_of
 from buckler.cli import options
 from buckler.cli.options import argument, option
@@ -19,7 +21,7 @@ from buckler.evaluate.audit import Audit, CountsBound, audit_discrete, outcomes
 from buckler.evaluate.noise_audit import audit_noise
 from buckler.evaluate.population import plan_population
 from buckler.evaluate.power import Power, compare_power, default_truths
-from buckler.noise import NOISES, BaseNoise, as_noise, named, parse
+from buckler.noise import NOISES, BaseNoise, as_noise, default_margin, named, parse
 from buckler.paper.estimators import METHODS
 from buckler.progress import bar
 from buckler.report.text import TextTable
@@ -115,6 +117,9 @@ def plan_command(
     check_whole("n", settings["n"], 1)
     check_whole("classes", classes, 2)
     n, n0 = int(settings["n"]), int(settings.get("n0", 0))
+    if radii is not None:
+        margin = default_margin(smoothing)
+        warn_of_short_ladder(Ladder(asked, smoothing, check_alpha(alpha), n, margin, winner=True), classes)
     made = plan(
         inputs=inputs, num_classes=classes, n=n, rate=rate, n0=n0, noise=smoothing, radii=asked, alpha=alpha,
         like=like,

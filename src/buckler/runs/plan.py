@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from buckler.certify.ladder import Ladder
-from buckler.certify.sequential import AnytimeTest, warn_of_short_ladder
+from buckler.certify.sequential import AnytimeTest
 from buckler.errors import InvalidInput, check_positive, check_whole
 from buckler.noise import Gaussian, default_margin
 from buckler.runs.spec import IMPORTED, MOST_TOGETHER, RunSpec
@@ -85,7 +85,6 @@ def plan(
     """
     inputs, rate = check_whole("inputs", inputs, 1), check_positive("rate", rate)
     ladder = Ladder(tuple(radii), noise, alpha, n, default_margin(noise), winner=True)
-    warn_of_short_ladder(ladder, num_classes)
     draws, reached = deciding_like(like, ladder)
     spec = RunSpec(model="plan", data="plan", noise=noise, num_classes=num_classes, n=n, n0=n0)
     samples = inputs * (spec.n + spec.n0)

@@ -222,7 +222,8 @@ def target_of(part: Part, target: Target) -> Target:
 def check_budget(part: Part, n: int) -> None:
     """Raise InvalidInput if a router was decided with another budget than ``n`` draws: its levels might change."""
     if part.level == -1 and part.path is not None and part.path.is_file():
-        before = read_origin(part.path).get("spec", {}).get("n")
+        spec = read_origin(part.path).get("spec")
+        before = spec.get("n") if isinstance(spec, dict) else None
         if before != n:
             raise InvalidInput(f"max_n of a composition must stay what it was, {before}; got {n}: use another folder")
 
