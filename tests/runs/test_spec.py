@@ -224,6 +224,13 @@ def test_a_model_that_takes_long_for_a_row_gets_batches_of_one(
         assert run.spec.batch_size == 1
 
 
+@pytest.mark.parametrize("sigma", [1.5, 2e6])
+def test_a_sigma_wider_than_the_range_of_the_inputs_warns(asked: dict[str, Any], sigma: float) -> None:
+    opened = open_run({**asked, "sigma": sigma})
+    with pytest.warns(buckler.BucklerWarning, match=r"is larger than the range of the inputs, 0 to 1:"), opened as run:
+        assert run.spec.sigma == sigma
+
+
 def test_a_seed_that_is_known_is_refused(asked: dict[str, Any], tmp_path: Path) -> None:
     known = open_run({**asked, "seed": 3}, out=tmp_path / "run")
     with pytest.raises(buckler.InvalidInput, match="seed and fresh_seed exclude one another"), known:

@@ -11,7 +11,7 @@ import warnings
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, log, log1p
+from math import floor, inf, log, log1p, log10
 from threading import Lock
 from typing import get_args
 
@@ -344,14 +344,11 @@ class AnytimeTest:
 MOST_CHECKED = 1_000_000
 """Largest number of draws up to which ``warn_of_short_ladder`` searches for the fewest that can certify."""
 
-MOST_DRAWS_NAMED = 1e9
-"""A number of draws from here on is not named: nobody can make so many."""
-
 
 def warn_of_short_ladder(ladder: Ladder, num_classes: int) -> None:
     """Warn if a ladder's ``max_n`` draws cannot certify one of its radii, and say how many it takes.
 
-    Of a ladder for a precision, whose radii nobody asked for, only the first counts.
+    Of a ladder for a precision only the first radius is checked, since the user asked for none of them.
     """
     asked = ladder.radii[:1] if ladder.precision is not None else ladder.radii
     if _reached(ladder.max_n, replace(ladder, radii=asked[-1:], precision=None), num_classes):
@@ -363,14 +360,12 @@ def warn_of_short_ladder(ladder: Ladder, num_classes: int) -> None:
     draws = range(MOST_CHECKED + 1)
     enough = bisect_left(draws, 1, min(ladder.max_n, MOST_CHECKED), key=lambda k: _reached(k, first, num_classes))
     margin = ladder.noise.margin(asked[rung], ladder.margin)
-    # n draws of one class have probability top^n at the margin's edge, which alpha must exceed.
+    # Unanimous draws certify only if top^n <= alpha, top being the class's probability where the radius is just false.
     log_top = float(log_ndtr(margin / 2.0)) if ladder.margin == "quantile" else log1p((margin - 1.0) / 2.0)
-    needed = log(ladder.alpha) / log_top if log_top < 0.0 else inf
-    many = (
-        f"it takes more than {max(needed, MOST_CHECKED):,.0f}"
-        if needed < MOST_DRAWS_NAMED
-        else "no number of draws is enough"
-    )
+    many = "no number of draws is enough"
+    if log_top < 0.0:
+        needed = max(log(ladder.alpha) / log_top, MOST_CHECKED)
+        many = f"it takes more than 10^{floor(log10(needed))}"
     warnings.warn(
         f"max_n = {ladder.max_n} draws cannot certify radius {asked[rung]:g} at alpha = {ladder.alpha:g}, even if "
         f"all are of one class: {f'max_n must be at least {enough}' if enough in draws else many}",

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from buckler.errors import BucklerWarning, DamagedEvidence, InvalidInput, check_choice, check_real
 from buckler.files import read_text
+from buckler.noise.gaussian import LARGEST_DEVIATION
 from buckler.runs.executor import Executor, open_ray
 from buckler.runs.spec import RunSpec, from_dict, read_toml
 from buckler.runs.store.folder import MANIFEST, read_manifest
@@ -36,8 +37,9 @@ batches."""
 BATCH_ON_CUDA = 2048
 """Default number of rows (noisy copies) in a batch on a CUDA device."""
 
-LARGEST_RATIO = 1e6
-"""A sigma of so many ranges of the inputs is refused when noise is drawn: float32 would lose the input under it."""
+COMPILING = 1.5
+"""A larger batch is timed again if it takes this many times as long as its rows did before: the model may have compiled
+for its size. Heuristic: affects forecasts and the default size of batches, not validity."""
 
 QUICK = 0.25
 """Seconds for which the speed of a model is measured by default; a batch that takes longer is finished."""
@@ -138,7 +140,7 @@ def open_run(
             noise=draft.noise,
         ).select(every=draft.every, limit=draft.limit, ids=draft.ids)
         width = dataset.high - dataset.low
-        if draft.sigma is not None and width < draft.sigma < LARGEST_RATIO * width:
+        if draft.sigma is not None and width < draft.sigma <= LARGEST_DEVIATION:
             warnings.warn(
                 f"sigma {draft.sigma:g} is larger than the range of the inputs, {dataset.low:g} to {dataset.high:g}: "
                 "sigma and radii are in the units of the inputs, whose range value_range declares",
@@ -205,7 +207,7 @@ def _rate(
         end = time.monotonic() + seconds
         while True:
             took = time_of(rows)
-            if took > 1.5 * rows * each:  # slower than its rows one by one: it compiled for a batch of this size
+            if took > COMPILING * rows * each:
                 took = min(took, time_of(rows))
             each = took / rows
             larger = int(min(8 * rows, (end - time.monotonic()) / each, most))
