@@ -77,7 +77,12 @@ def test_a_limit_is_resumable(here: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "Go on with: buckler sample run" in capsys.readouterr().err
     assert run(["certify", "run"]) == 0
     assert "4 of 8 inputs" in capsys.readouterr().err
+    for reads in (["sweep", "run"], ["report", "run", "-o", "page.html"]):
+        assert run(reads) == 0
+        assert "'run' is not finished: 4 of 8 inputs" in capsys.readouterr().err
     assert sample(*options) == 0
+    assert run(["report", "run", "-o", "page.html"]) == 0
+    assert capsys.readouterr().err == ""
     del here
 
 
