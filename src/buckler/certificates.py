@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from buckler.report.text import TextTable
 
 SHOWN = 10
-"""Number of certificates that a notebook shows as rows (it says how many more there are), and of radii in a table."""
+"""Number of certificates that a notebook shows as rows; it says how many more there are."""
+
+WIDEST_TABLE = 10
+"""Largest number of decided radii that are the columns of a table; with more it has multiples of sigma instead."""
 
 CURVE_RADII = 200
 """Number of radii in a curve of certified accuracy for which the caller names none."""
@@ -253,7 +256,7 @@ class Certificates(Sequence[Certificate]):
         grid = radii
         if radii is None and self.kinds:
             asked = self.decided[0].radii if self.decided else ()
-            grid = asked if 0 < len(asked) <= SHOWN else self.kinds[0].noise.unit * np.array(SHOWN_STEPS)
+            grid = asked if 0 < len(asked) <= WIDEST_TABLE else self.kinds[0].noise.unit * np.array(SHOWN_STEPS)
         return accuracy_table([self.curve(labels, grid)], labelled=labelled)
 
     def plot(

@@ -118,7 +118,7 @@ def test_an_interrupt_shows_what_is_decided(
         said = capsys.readouterr()
         decided = int(said.err.split("interrupted; ")[1].split(" ")[0])
         assert 0 < decided < 25
-        assert "inputs are decided and not saved (without --out it begins anew). Go on with" in said.err
+        assert "inputs are decided and not saved (--out would keep them). Go on with" in said.err
         if form:
             lines = [json.loads(line) for line in said.out.splitlines()]
             assert sum(line["decision"] != "undecided" for line in lines) == decided

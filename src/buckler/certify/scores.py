@@ -380,7 +380,7 @@ def _smallest(
 
 
 def limit_of(limit: Limit, given: ScoreDraws, alpha: float, margin: MarginKind) -> float:
-    """Return the lower limit of one input's margin by one of Buckler's limits, the smallest against a rival.
+    """Return a lower limit of one input's margin: the smallest over its rivals, each by the named ``limit``.
 
     **Guarantee.** For independent, identically distributed draws, and a class, a limit and earlier draws that do not
     depend on them, ``P(limit > margin) <= alpha``; one-sided, fixed n, rounded down. May be negative; -inf where

@@ -51,9 +51,9 @@ MODULES = {
 HELP = {"help_option_names": ["-h", "--help"]}
 
 SPINS = "1000"
-"""Value of the environment variable GOMP_SPINCOUNT where it is unset: how often a thread of torch on a processor looks
-for work before it sleeps. The library's own 300,000 takes milliseconds, hundreds of times in a network, wherever other
-programs hold a processor. It affects speed alone, and is read when torch is loaded."""
+"""Default of the environment variable GOMP_SPINCOUNT: how often a waiting thread of torch looks for work before it
+sleeps. Without it that is 300,000 times, milliseconds at each layer if another program holds a processor. Affects
+speed, not results; torch reads it when it is loaded."""
 
 WIDEST_FLAG = 26
 """Width, in characters, of the column of flags in a help; the text of a longer flag stands on the next line."""

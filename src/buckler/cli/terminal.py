@@ -77,7 +77,7 @@ def command_typed() -> str:
 
 def kept_in(out: Path | None) -> str:
     """Return where results are kept, in words: ``kept in PATH``, or that they are not saved, if ``out`` is None."""
-    return "not saved (without --out it begins anew)" if out is None else f"kept in {out}"
+    return "not saved (--out would keep them)" if out is None else f"kept in {out}"
 
 
 def stop(kept: str) -> NoReturn:

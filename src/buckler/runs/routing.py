@@ -24,11 +24,11 @@ from buckler.runs.certify import CertifyKeywords, certify_by_each
 from buckler.runs.decide import Target
 from buckler.runs.spec import FIELDS, from_dict
 from buckler.runs.store.evidence import Evidence, open_evidence
-from buckler.runs.store.folder import MANIFEST
+from buckler.runs.store.folder import MANIFEST, ROUTER
 from buckler.runs.store.tables import read_decisions, read_origin
 from buckler.sampling.datasets import Dataset
 
-ROUTER, EXPERTS = "router", "experts"
+EXPERTS = "experts"
 
 OF_ALL = frozenset({"data", "labels", "resize", "crop", "value_range", "every", "limit", "ids"})
 """Settings that must be the same for all parts, so a part cannot have its own: they say which inputs are certified."""
@@ -67,7 +67,8 @@ def _name(level: int) -> str:
 
 
 Levels = Callable[[Path], Mapping[str, int]]
-"""Function from the path of the router's finished run to the level of each input, by id, where it has one."""
+"""Function that reads the router's finished run at a path and returns the level of each input by id; an input on whose
+level the router abstains may be left out."""
 
 
 def parts(
@@ -141,7 +142,7 @@ def levels_by_decisions(file: Path) -> dict[str, int]:
 
 
 def is_composition(folder: Path) -> bool:
-    """Return whether a folder is that of a composition, written by ``sample``."""
+    """Return whether ``sample`` wrote a composition into a folder."""
     return (folder / ROUTER / MANIFEST).is_file()
 
 

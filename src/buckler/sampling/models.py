@@ -65,7 +65,7 @@ def resolve_model(
         if judges and not judges & set(files.values()):
             warnings.warn(
                 f"denoiser {denoiser!r} was trained through a classifier of its own, and behind it {name!r} may "
-                "certify far less: compare both before you rely on it",
+                "certify far less: measure the pair before you rely on it",
                 BucklerWarning,
                 stacklevel=2,
             )

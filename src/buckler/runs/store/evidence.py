@@ -236,7 +236,7 @@ def open_evidence(root: str | Path) -> Evidence:
             "refute also read files of certificates and of decisions (.parquet)"
         )
     if not (root / folder.MANIFEST).is_file():
-        routed = (root / "router" / folder.MANIFEST).is_file()
+        routed = (root / folder.ROUTER / folder.MANIFEST).is_file()
         hint = "; it is a composition, which buckler certify reads" if routed else ""
         raise StoreError(f"{str(root)!r} is not a run: it has no {folder.MANIFEST}{hint}")
     folder.check_own_shards(root)

@@ -41,6 +41,9 @@ from buckler.runs.store.shard import (
 )
 
 MANIFEST, SHARDS, DAMAGED, LOCK = "manifest.json", "shards", "damaged", ".lock"
+ROUTER = "router"
+"""Name of the router's run in the folder of a composition (``runs.routing``)."""
+
 SHARD_ENDINGS = {"counts": ".parquet", "scores": ".scores.parquet"}
 _NAME = re.compile(r"(\d{6,12})-(\d{6,12})", re.ASCII)
 _BEGUN = re.compile(r"begun-\d{6,12}\.json", re.ASCII)
